@@ -1,0 +1,3 @@
+//! The incumbent command.
+
+fn main() {}
