@@ -5,7 +5,7 @@
 
 use core::fmt;
 
-use incumbent_protocol::protocol::{Event, NodeId, Purpose, Record, Term};
+use incumbent_protocol::protocol::{Claim, Event, NodeId, Purpose, Record, Term};
 
 /// True time: nanoseconds since the world began. Nodes never see it.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -79,22 +79,4 @@ pub enum Observation<'a> {
     },
     /// From now on no more faults happen, every link works and every node is up and keeps time.
     Healed,
-}
-
-/// What a message claims of its sender, and what therefore must be on the sender's disk.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Claim {
-    /// Nothing that a crash could make untrue.
-    Nothing,
-    /// "My term is at least this."
-    Term(Term),
-    /// "I gave my vote in `term` to `candidate`" (a candidate votes for itself before it asks).
-    Vote {
-        /// The term of the vote.
-        term: Term,
-        /// Who got it.
-        candidate: NodeId,
-    },
-    /// "I am in office in this term."
-    Office(Term),
 }

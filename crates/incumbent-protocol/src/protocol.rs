@@ -339,6 +339,24 @@ pub enum Purpose {
     Upkeep,
 }
 
+/// What a message claims of its sender, and what therefore must be on the sender's disk.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Claim {
+    /// Nothing that a crash could make untrue.
+    Nothing,
+    /// "My term is at least this."
+    Term(Term),
+    /// "I gave my vote in `term` to `candidate`" (a candidate votes for itself before it asks).
+    Vote {
+        /// The term of the vote.
+        term: Term,
+        /// Who got it.
+        candidate: NodeId,
+    },
+    /// "I am in office in this term."
+    Office(Term),
+}
+
 /// What the lab, the metrics and the traces want to know of a message.
 pub trait Wire {
     /// Its name as people know it, in lower case: `election`, `alive`, `heartbeat`.
@@ -347,6 +365,8 @@ pub trait Wire {
     fn purpose(&self) -> Purpose;
     /// The term it speaks of.
     fn term(&self) -> Term;
+    /// What it claims of its sender `from`.
+    fn claim(&self, from: NodeId) -> Claim;
     /// Its length on a wire without the frame around it: a byte for the kind, then its fields.
     fn len_bytes(&self) -> usize;
 }
