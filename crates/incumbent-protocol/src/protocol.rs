@@ -58,8 +58,7 @@ impl Token {
 
     /// The token of `term` in `incarnation`, or `None` if one of them does not fit.
     pub fn new(incarnation: u16, term: Term) -> Option<Token> {
-        (incarnation <= Self::INCARNATION_MAX && term <= Term::MAX)
-            .then(|| Token(u64::from(incarnation) << 48 | term.0))
+        (incarnation <= Self::INCARNATION_MAX && term <= Term::MAX).then(|| Token(u64::from(incarnation) << 48 | term.0))
     }
 
     /// The number to store and compare.

@@ -400,11 +400,12 @@ impl fmt::Display for Invalid {
                 count / 2 + 1
             ),
             Invalid::Span { name, span } => write!(f, "{name} is {span:?}: it must be more than zero and at most a day"),
-            Invalid::Patience { min, max } => write!(
-                f,
-                "patience-min ({min:?}) is greater than patience-max ({max:?}): exchange them, or raise the second"
-            ),
-            Invalid::Drift { ppm } => write!(f, "a drift of {ppm} ppm is beyond any clock: it must be below 100000 (default 500)"),
+            Invalid::Patience { min, max } => {
+                write!(f, "patience-min ({min:?}) is greater than patience-max ({max:?}): exchange them, or raise the second")
+            }
+            Invalid::Drift { ppm } => {
+                write!(f, "a drift of {ppm} ppm is beyond any clock: it must be below 100000 (default 500)")
+            }
             Invalid::Heartbeat { heartbeat, lease } => write!(
                 f,
                 "a heartbeat every {heartbeat:?} is too slow for a lease of {lease:?}: two must fit; lower heartbeat or raise patience-min"
