@@ -4,6 +4,8 @@
 //! them a history that no correct machine would make.
 
 use core::fmt;
+use core::ops::{Add, Sub};
+use core::time::Duration;
 
 use incumbent_protocol::protocol::{Claim, Event, NodeId, Purpose, Record, Term};
 
@@ -12,8 +14,26 @@ use incumbent_protocol::protocol::{Claim, Event, NodeId, Purpose, Record, Term};
 pub struct Moment(pub u64);
 
 impl Moment {
+    /// The beginning of the world.
+    pub const ZERO: Moment = Moment(0);
     /// A moment that never comes.
     pub const NEVER: Moment = Moment(u64::MAX);
+}
+
+/// Saturates at [`Moment::NEVER`].
+impl Add<Duration> for Moment {
+    type Output = Moment;
+    fn add(self, span: Duration) -> Moment {
+        Moment(self.0.saturating_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+/// The time from `earlier` to `self`; zero if `earlier` is in fact later.
+impl Sub<Moment> for Moment {
+    type Output = Duration;
+    fn sub(self, earlier: Moment) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
 }
 
 /// Seconds with a millisecond's precision: `1.250`.
@@ -79,4 +99,38 @@ pub enum Observation<'a> {
     },
     /// From now on no more faults happen, every link works and every node is up and keeps time.
     Healed,
+}
+
+/// Whoever watches the world: an oracle, a meter, a test. It sees observations in the order of true time.
+pub trait Observer {
+    /// Takes notice of what happened at `at`.
+    fn observe(&mut self, at: Moment, seen: &Observation<'_>);
+}
+
+/// Nobody watches.
+impl Observer for () {
+    fn observe(&mut self, _: Moment, _: &Observation<'_>) {}
+}
+
+/// Two who watch, the first one first.
+impl<A: Observer, B: Observer> Observer for (A, B) {
+    fn observe(&mut self, at: Moment, seen: &Observation<'_>) {
+        self.0.observe(at, seen);
+        self.1.observe(at, seen);
+    }
+}
+
+impl<O: Observer + ?Sized> Observer for Box<O> {
+    fn observe(&mut self, at: Moment, seen: &Observation<'_>) {
+        (**self).observe(at, seen);
+    }
+}
+
+/// All of a list, in its order.
+impl<O: Observer> Observer for Vec<O> {
+    fn observe(&mut self, at: Moment, seen: &Observation<'_>) {
+        for each in self {
+            each.observe(at, seen);
+        }
+    }
 }
