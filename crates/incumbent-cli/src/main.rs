@@ -1,3 +1,68 @@
-//! The incumbent command.
+//! The `incumbent` command: reads the command line, runs the command, turns what came of it into an exit code.
+//!
+//! A command writes its result to [`Console::out`] and nothing else; what concerns the person and not the result goes to the
+//! standard error. No command ends the process by itself.
 
-fn main() {}
+#![allow(clippy::print_stderr, reason = "the standard error is where this program speaks to people")]
+
+mod arguments;
+mod console;
+mod exit;
+mod failure;
+mod interrupt;
+mod style;
+
+mod lab;
+mod shell;
+
+use std::ffi::OsString;
+use std::io::{self, BufWriter, IsTerminal as _, Write as _};
+use std::process::ExitCode;
+
+use crate::arguments::Command;
+use crate::console::Console;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
+use crate::style::{Colour, Paint};
+
+fn main() -> ExitCode {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let arguments = match arguments::parse(&words) {
+        Ok(arguments) => arguments,
+        Err(answer) => {
+            // Help and version come this way too. Whoever closed the pipe does not want to hear of it.
+            let _ = answer.print();
+            return if answer.use_stderr() { Exit::Usage } else { Exit::Done }.into();
+        }
+    };
+    let colour = arguments.colour;
+    let mut out = BufWriter::new(io::stdout().lock());
+    let console = Console { out: &mut out, paint: Paint::on_a(io::stdout().is_terminal(), colour) };
+    let result = run(arguments.command, console).and_then(|exit| {
+        out.flush()?;
+        Ok(exit)
+    });
+    result.unwrap_or_else(|failure| complain(&failure, colour)).into()
+}
+
+fn run(command: Command, mut console: Console<'_>) -> Result<Exit, Failure> {
+    match command {
+        Command::Lab { command } => {
+            let interrupt = Interrupt::install()?;
+            let exit = lab::run(command, &mut console)?;
+            Ok(if interrupt.asked() { exit.interrupted() } else { exit })
+        }
+        Command::Completions { shell } => shell::completions(shell, &mut console),
+        Command::Man { dir } => shell::man(dir.as_deref(), &mut console),
+    }
+}
+
+/// Tells the person what went wrong, and the exit code that goes with it.
+fn complain(failure: &Failure, colour: Colour) -> Exit {
+    let paint = Paint::on_a(io::stderr().is_terminal(), colour);
+    if let Some((what, hint)) = failure.message() {
+        eprintln!("{} {what}\n  {} {hint}", paint.bad("error:"), paint.strong("hint:"));
+    }
+    failure.exit()
+}

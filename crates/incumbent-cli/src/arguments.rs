@@ -1,0 +1,111 @@
+//! The command line: what may be said, its help, and how it is read.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+
+use crate::exit;
+use crate::lab::LabCommand;
+use crate::style::Colour;
+
+const EXAMPLES: &str = "\
+Examples:
+  incumbent lab protocols           the election protocols, and what they cannot promise
+  incumbent lab protocols --json    the same, for a program
+  incumbent completions bash > /etc/bash_completion.d/incumbent
+  incumbent man --dir /usr/local/share/man/man1";
+
+/// Leader election: exactly one process in office, and proof that it is so.
+#[derive(Parser, Debug)]
+#[command(name = "incumbent", version, arg_required_else_help = true, max_term_width = 100)]
+pub(crate) struct Arguments {
+    /// When to colour the output; `auto` heeds NO_COLOR, CLICOLOR and CLICOLOR_FORCE
+    #[arg(long = "color", global = true, value_enum, value_name = "WHEN", default_value_t = Colour::Auto)]
+    pub(crate) colour: Colour,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Try the election protocols in a deterministic world
+    #[command(arg_required_else_help = true)]
+    Lab {
+        #[command(subcommand)]
+        command: LabCommand,
+    },
+    /// Print the completions for a shell
+    #[command(after_help = "Example:\n  incumbent completions zsh > ~/.zfunc/_incumbent")]
+    Completions {
+        /// The shell that shall complete
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page, or write a page for every command
+    #[command(after_help = "Examples:\n  incumbent man | man -l -\n  incumbent man --dir target/man")]
+    Man {
+        /// Where to write the pages; made if it is not there
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
+    },
+}
+
+/// Reads the command line. An error is an answer to print: help, the version, or what is wrong.
+pub(crate) fn parse(words: &[OsString]) -> Result<Arguments, clap::Error> {
+    // Help is printed while the line is being read, so the wish for colour must be known before.
+    let matches = command().color(early_colour(words).into()).try_get_matches_from(words)?;
+    Arguments::from_arg_matches(&matches)
+}
+
+/// The whole command, as the completions and the manual need it too.
+pub(crate) fn command() -> clap::Command {
+    Arguments::command().after_help(format!("{EXAMPLES}\n\n{}", exit::CODES))
+}
+
+fn early_colour(words: &[OsString]) -> Colour {
+    let words: Vec<&str> = words.iter().filter_map(|word| word.to_str()).take_while(|word| *word != "--").collect();
+    let apart = words.windows(2).filter(|pair| pair[0] == "--color").map(|pair| pair[1]);
+    let joined = words.iter().filter_map(|word| word.strip_prefix("--color="));
+    match apart.chain(joined).last() {
+        Some("always") => Colour::Always,
+        Some("never") => Colour::Never,
+        Some(_) | None => Colour::Auto,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<OsString> {
+        line.split(' ').map(OsString::from).collect()
+    }
+
+    #[test]
+    fn the_command_is_sound() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn the_wish_for_colour_counts_for_help_too() {
+        for (line, colour) in [
+            ("incumbent --help", Colour::Auto),
+            ("incumbent --color always --help", Colour::Always),
+            ("incumbent --color=never --help", Colour::Never),
+            ("incumbent lab --help -- --color=never", Colour::Auto),
+        ] {
+            assert_eq!(early_colour(&words(line)), colour, "{line}");
+        }
+    }
+
+    #[test]
+    fn every_command_has_a_line_of_help_and_the_top_shows_examples_and_exit_codes() {
+        fn check(command: &clap::Command) {
+            assert!(command.get_about().is_some_and(|about| !about.to_string().is_empty()), "{} has no help", command.get_name());
+            command.get_subcommands().for_each(check);
+        }
+        check(&command());
+        let help = command().render_long_help().to_string();
+        assert!(help.contains("Examples:") && help.contains("130"), "{help}");
+    }
+}

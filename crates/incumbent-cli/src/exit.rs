@@ -1,0 +1,77 @@
+//! How a command ends, as the shell sees it. The codes are part of the interface: scripts rely on them.
+
+use std::process::ExitCode;
+
+/// The table that `--help` and docs/cli.md show.
+pub(crate) const CODES: &str = "\
+Exit codes:
+  0    the command did what it was asked
+  1    the command found what it looks for: a violation, a scenario that fails
+  2    the command line is wrong; nothing was done
+  3    a file or stream could not be read or written
+  130  interrupted by Ctrl-C or SIGTERM; what was found so far is printed";
+
+/// How a command ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Exit {
+    /// It did what it was asked.
+    Done,
+    /// It found what it looks for.
+    #[cfg_attr(not(test), expect(dead_code, reason = "until a command that searches is wired up"))]
+    Found,
+    /// The command line is wrong.
+    Usage,
+    /// A file or stream failed.
+    Io,
+    /// It was stopped before its end.
+    Interrupted,
+}
+
+impl Exit {
+    /// How a command that was interrupted ends. What was found stays found: that is more than that the search was cut short.
+    pub(crate) fn interrupted(self) -> Exit {
+        match self {
+            Exit::Done | Exit::Interrupted => Exit::Interrupted,
+            Exit::Found | Exit::Usage | Exit::Io => self,
+        }
+    }
+
+    /// The number that the shell sees.
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Exit::Done => 0,
+            Exit::Found => 1,
+            Exit::Usage => 2,
+            Exit::Io => 3,
+            Exit::Interrupted => 130,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(exit.code())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_codes_are_those_of_the_table_and_the_handbook_has_the_same() {
+        for exit in [Exit::Done, Exit::Found, Exit::Usage, Exit::Io, Exit::Interrupted] {
+            assert!(CODES.contains(&format!("\n  {:<4} ", exit.code())), "{exit:?}");
+        }
+        let handbook = include_str!("../../../docs/cli.md");
+        for line in CODES.lines() {
+            assert!(handbook.contains(line), "docs/cli.md lacks: {line}");
+        }
+    }
+
+    #[test]
+    fn what_was_found_before_an_interrupt_stays_found() {
+        assert_eq!(Exit::Found.interrupted(), Exit::Found);
+        assert_eq!(Exit::Done.interrupted(), Exit::Interrupted);
+    }
+}

@@ -1,0 +1,76 @@
+//! Why a command could not do what it was asked: what went wrong, what to do about it, which exit code says so.
+
+use std::io;
+use std::path::Path;
+
+use crate::exit::Exit;
+
+/// What went wrong. Each says what to do.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// A file, stream or signal could not be had.
+    Io { what: String, hint: &'static str },
+    /// Whoever read our output has closed it. Nothing is wrong: `| head` does so.
+    ReaderGone,
+}
+
+impl Failure {
+    /// `doing` (as in "cannot write") `path` failed.
+    pub(crate) fn file(doing: &str, path: &Path, wrong: &io::Error) -> Failure {
+        Failure::Io { what: format!("cannot {doing} {}: {wrong}", path.display()), hint: hint(wrong.kind()) }
+    }
+
+    /// What to tell the person, if there is something to tell: what went wrong, what to do.
+    pub(crate) fn message(&self) -> Option<(&str, &str)> {
+        match self {
+            Failure::Io { what, hint } => Some((what, hint)),
+            Failure::ReaderGone => None,
+        }
+    }
+
+    /// How a command that failed so ends.
+    pub(crate) fn exit(&self) -> Exit {
+        match self {
+            Failure::Io { .. } => Exit::Io,
+            Failure::ReaderGone => Exit::Done,
+        }
+    }
+}
+
+/// For the standard output only: a file's failure must name the file ([`Failure::file`]).
+impl From<io::Error> for Failure {
+    fn from(wrong: io::Error) -> Failure {
+        if wrong.kind() == io::ErrorKind::BrokenPipe {
+            return Failure::ReaderGone;
+        }
+        Failure::Io { what: format!("cannot write to the standard output: {wrong}"), hint: hint(wrong.kind()) }
+    }
+}
+
+#[allow(clippy::wildcard_enum_match_arm, reason = "the enum is the standard library's and grows")]
+fn hint(kind: io::ErrorKind) -> &'static str {
+    match kind {
+        io::ErrorKind::NotFound => "check the path; the folder above it must exist",
+        io::ErrorKind::PermissionDenied => "choose a place you may write to, or ask for the right to",
+        io::ErrorKind::StorageFull => "make room on the disk, or write elsewhere",
+        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
+            "a file stands where a folder is needed: choose another path"
+        }
+        io::ErrorKind::IsADirectory => "this is a folder: name a file",
+        _ => "the operating system refused it; try another path",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_pipe_is_no_error_but_a_full_disk_is() {
+        let closed = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
+        assert_eq!((closed.message(), closed.exit()), (None, Exit::Done));
+        let full = Failure::from(io::Error::from(io::ErrorKind::StorageFull));
+        assert_eq!(full.exit(), Exit::Io);
+        assert!(full.message().unwrap().1.contains("make room"));
+    }
+}

@@ -1,0 +1,72 @@
+//! `incumbent lab protocols`: which there are, and of each first what it does not promise.
+
+use incumbent_protocol::settings::Pace;
+
+use crate::console::{Console, Form};
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+/// A protocol as a person who must choose wants to know it.
+struct Entry {
+    name: &'static str,
+    rule: &'static str,
+    /// What is lost when the quorum guard is off.
+    unguarded: &'static str,
+}
+
+const SPLIT: &str = "every part of a split network elects its own leader: two at once, told apart only by their tokens";
+
+const PROTOCOLS: [Entry; 4] = [
+    Entry { name: "bully", rule: "the greatest id that answers leads (Garcia-Molina 1982)", unguarded: SPLIT },
+    Entry { name: "ring", rule: "a list of ids goes round, the greatest on it leads (Le Lann 1977)", unguarded: SPLIT },
+    Entry { name: "chang-roberts", rule: "only the greatest id comes round the ring (Chang and Roberts 1979)", unguarded: SPLIT },
+    Entry {
+        name: "raft",
+        rule: "a majority votes, once a term (Ongaro and Ousterhout 2014)",
+        unguarded: "one leader a term still, but a leader that is cut off believes in itself until it hears of a later term: two at once",
+    },
+];
+
+/// What the guard gives, and on what it rests.
+fn guarded() -> String {
+    format!(
+        "at most one leader at any instant, as long as clock rates differ by less than {} ppm; no leader without a majority",
+        Pace::LAN.drift_ppm
+    )
+}
+
+/// Prints the list.
+pub(crate) fn run(form: Form, console: &mut Console<'_>) -> Result<Exit, Failure> {
+    if form.json {
+        print_json(console)?
+    } else {
+        print_text(console)?
+    }
+    Ok(Exit::Done)
+}
+
+fn print_json(console: &mut Console<'_>) -> Result<(), Failure> {
+    let entries: Vec<_> = PROTOCOLS
+        .iter()
+        .map(|it| {
+            serde_json::json!({
+                "name": it.name,
+                "rule": it.rule,
+                "unguarded": { "two_leaders_at_once": true, "because": it.unguarded },
+                "guarded": { "two_leaders_at_once": false, "because": guarded() },
+            })
+        })
+        .collect();
+    writeln!(console.out, "{:#}", serde_json::json!({ "protocols": entries }))?;
+    Ok(())
+}
+
+fn print_text(console: &mut Console<'_>) -> Result<(), Failure> {
+    let paint = console.paint;
+    for it in &PROTOCOLS {
+        writeln!(console.out, "{}: {}", paint.strong(it.name), it.rule)?;
+        writeln!(console.out, "  {} {}", paint.bad("without the quorum guard, not safe:"), it.unguarded)?;
+        writeln!(console.out, "  {} {}\n", paint.good("with it, the default:"), guarded())?;
+    }
+    Ok(())
+}
