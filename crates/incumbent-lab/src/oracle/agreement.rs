@@ -1,0 +1,202 @@
+//! Some time after healing all nodes name the same leader in the same term, and it stays so.
+//!
+//! What a node told its user last is what it names: the leader it follows, itself when elected, nobody when its leader
+//! is gone.
+//!
+//! Sometimes: two nodes named different leaders.
+
+use core::time::Duration;
+
+use incumbent_protocol::protocol::{Event, NodeId, Term};
+
+use super::{Oracle, Roster, Violation, note};
+use crate::observation::{Moment, Observation};
+
+/// Sees that a healed group comes to name one leader.
+#[derive(Clone, Debug)]
+pub struct Agreement {
+    roster: Roster,
+    members: Vec<NodeId>,
+    within: Duration,
+    /// By rank: whom the node names.
+    named: Vec<Option<(NodeId, Term)>>,
+    /// By rank: how many nodes name it, in whatever term; and how many nodes are named by somebody.
+    followers: Vec<u32>,
+    leaders: u32,
+    /// When all must agree; never, before healing.
+    due: Moment,
+    settled: bool,
+    disagreements: u64,
+    violation: Option<Violation>,
+}
+
+impl Agreement {
+    /// At the beginning of a run, over these members in ascending order.
+    pub fn new(members: &[NodeId], within: Duration) -> Self {
+        let roster = Roster::of(members);
+        Self {
+            members: members.to_vec(),
+            within,
+            named: vec![None; roster.count],
+            followers: vec![0; roster.count],
+            leaders: 0,
+            due: Moment::NEVER,
+            settled: false,
+            disagreements: 0,
+            violation: None,
+            roster,
+        }
+    }
+
+    fn names(&mut self, at: Moment, node: NodeId, leader: Option<(NodeId, Term)>) {
+        let rank = self.roster.rank(node);
+        let before = self.named[rank];
+        if before == leader {
+            return;
+        }
+        if self.settled {
+            note(&mut self.violation, Self::NAME, at, || {
+                format!("node {node} named {} and names {} from {at}, after all had agreed", Name(before), Name(leader))
+            });
+        }
+        self.named[rank] = leader;
+        if let Some((it, _)) = before {
+            let followers = &mut self.followers[self.roster.rank(it)];
+            *followers -= 1;
+            self.leaders -= u32::from(*followers == 0);
+        }
+        if let Some((it, _)) = leader {
+            let followers = &mut self.followers[self.roster.rank(it)];
+            self.leaders += u32::from(*followers == 0);
+            *followers += 1;
+        }
+        self.disagreements += u64::from(self.leaders > 1);
+    }
+
+    /// Judges the group at the moment when it must have settled, once that has passed.
+    fn settle(&mut self, at: Moment) {
+        if at < self.due || self.settled {
+            return;
+        }
+        self.settled = true;
+        let first = self.named[0];
+        let odd = if first.is_none() { Some(0) } else { self.named.iter().position(|it| *it != first) };
+        if let Some(odd) = odd {
+            note(&mut self.violation, Self::NAME, self.due, || {
+                format!(
+                    "at {}, {:?} after healing, node {} names {} and node {} names {}",
+                    self.due,
+                    self.within,
+                    self.members[0],
+                    Name(first),
+                    self.members[odd],
+                    Name(self.named[odd])
+                )
+            });
+        }
+    }
+}
+
+/// Whom a node names, in words.
+struct Name(Option<(NodeId, Term)>);
+
+impl core::fmt::Display for Name {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self.0 {
+            Some((node, term)) => write!(f, "node {node} (term {term})"),
+            None => f.write_str("nobody"),
+        }
+    }
+}
+
+impl Oracle for Agreement {
+    const NAME: &'static str = "agreement";
+    const SOMETIMES: &'static str = "two nodes named different leaders";
+
+    fn see(&mut self, at: Moment, seen: &Observation<'_>) {
+        self.settle(at);
+        match *seen {
+            Observation::Told { node, event } => match event {
+                Event::Elected { term } => self.names(at, node, Some((node, term))),
+                Event::Follows { leader, term } => self.names(at, node, Some((leader, term))),
+                Event::Lost { .. } | Event::LeaderGone { .. } => self.names(at, node, None),
+                Event::Contends { .. } | Event::Rejected { .. } | Event::Ignored { .. } => {}
+            },
+            Observation::Started { node, .. } | Observation::Crashed { node } => self.names(at, node, None),
+            Observation::Healed => self.due = Moment(at.0.saturating_add(self.within.as_nanos() as u64)),
+            Observation::InOffice { .. } | Observation::OutOfOffice { .. } | Observation::Sent { .. } => {}
+        }
+    }
+
+    fn finish(&mut self, at: Moment) {
+        self.settle(at);
+    }
+
+    fn violation(&self) -> Option<&Violation> {
+        self.violation.as_ref()
+    }
+
+    fn sometimes(&self) -> u64 {
+        self.disagreements
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::history::*;
+    use super::*;
+    use incumbent_protocol::protocol::Cause;
+
+    fn oracle() -> Agreement {
+        Agreement::new(&MEMBERS, Duration::from_millis(500))
+    }
+
+    #[test]
+    fn two_leaders_named_after_the_bound_are_seen() {
+        let history = [(10, elected(1, 5)), (20, Observation::Healed), (30, follows(2, 1, 5)), (40, elected(3, 6))];
+        let text = verdict(&mut oracle(), ms(900), &history);
+        assert_eq!(text, "at 0.520, 500ms after healing, node 1 names node 1 (term 5) and node 3 names node 3 (term 6)");
+    }
+
+    #[test]
+    fn one_leader_in_two_terms_is_no_agreement() {
+        let history = [(10, elected(1, 5)), (20, Observation::Healed), (30, follows(2, 1, 4)), (40, follows(3, 1, 5))];
+        assert!(verdict(&mut oracle(), ms(900), &history).contains("node 2 names node 1 (term 4)"));
+    }
+
+    #[test]
+    fn nobody_named_by_anybody_is_no_agreement() {
+        let text = verdict(&mut oracle(), ms(900), &[(20, Observation::Healed)]);
+        assert!(text.contains("node 1 names nobody"), "{text}");
+    }
+
+    #[test]
+    fn a_change_after_the_bound_is_seen() {
+        let gone = Event::LeaderGone { leader: NodeId(1), term: Term(5), cause: Cause::Silent };
+        let history =
+            [(10, elected(1, 5)), (20, Observation::Healed), (30, follows(2, 1, 5)), (40, follows(3, 1, 5)), (700, told(3, gone))];
+        let text = verdict(&mut oracle(), ms(900), &history);
+        assert_eq!(text, "node 3 named node 1 (term 5) and names nobody from 0.700, after all had agreed");
+    }
+
+    #[test]
+    fn disagreement_before_the_bound_is_fine_and_counted() {
+        let mut oracle = oracle();
+        let history = [
+            (10, elected(1, 5)),
+            (11, elected(3, 6)),
+            (20, Observation::Healed),
+            (30, follows(2, 1, 5)),
+            (400, follows(1, 3, 6)),
+            (500, follows(2, 3, 6)),
+            (700, follows(2, 3, 6)),
+        ];
+        assert_eq!(verdict(&mut oracle, ms(900), &history), "");
+        assert_eq!(oracle.sometimes(), 3);
+    }
+
+    #[test]
+    fn a_run_that_ends_before_the_bound_is_not_judged() {
+        assert_eq!(verdict(&mut oracle(), ms(519), &[(20, Observation::Healed)]), "");
+    }
+}
