@@ -173,8 +173,13 @@ mod tests {
     #[test]
     fn a_change_after_the_bound_is_seen() {
         let gone = Event::LeaderGone { leader: NodeId(1), term: Term(5), cause: Cause::Silent };
-        let history =
-            [(10, elected(1, 5)), (20, Observation::Healed), (30, follows(2, 1, 5)), (40, follows(3, 1, 5)), (700, told(3, gone))];
+        let history = [
+            (10, elected(1, 5)),
+            (20, Observation::Healed),
+            (30, follows(2, 1, 5)),
+            (40, follows(3, 1, 5)),
+            (700, told(3, gone)),
+        ];
         let text = verdict(&mut oracle(), ms(900), &history);
         assert_eq!(text, "node 3 named node 1 (term 5) and names nobody from 0.700, after all had agreed");
     }

@@ -133,9 +133,14 @@ impl Oracle for Liveness {
                         self.recovery = Some(Duration::from_nanos(at.0 - self.healed.0));
                         self.phase = Phase::Settle;
                     }
-                    Phase::Keep(seat) if (seat.node, seat.term) == (node, term) => self.phase = Phase::Keep(Seat { until, ..seat }),
+                    Phase::Keep(seat) if (seat.node, seat.term) == (node, term) => {
+                        self.phase = Phase::Keep(Seat { until, ..seat })
+                    }
                     Phase::Keep(seat) => self.broken(at, || {
-                        format!("node {node} took office in term {term} at {at}, in calm, after node {} (term {})", seat.node, seat.term)
+                        format!(
+                            "node {node} took office in term {term} at {at}, in calm, after node {} (term {})",
+                            seat.node, seat.term
+                        )
                     }),
                     Phase::Faults | Phase::Settle | Phase::Broken => {}
                 }

@@ -201,10 +201,7 @@ mod tests {
             (500, in_office(1, 8, Moment::NEVER)),
         ];
         assert_eq!(verdict(&mut oracle, ms(900), &history), "");
-        assert_eq!(
-            oracle.splits(),
-            Splits { count: 2, total: Duration::from_millis(600), longest: Duration::from_millis(400) }
-        );
+        assert_eq!(oracle.splits(), Splits { count: 2, total: Duration::from_millis(600), longest: Duration::from_millis(400) });
     }
 
     #[test]

@@ -46,7 +46,9 @@ impl PersistedBeforeTold {
             && last != candidate
         {
             note(&mut self.violation, Self::NAME, at, || {
-                format!("node {from} told its vote in term {term} twice: for node {last}, and at {at} for node {candidate} ({name})")
+                format!(
+                    "node {from} told its vote in term {term} twice: for node {last}, and at {at} for node {candidate} ({name})"
+                )
             });
         }
         told.term = told.term.max(term);
@@ -63,7 +65,8 @@ impl PersistedBeforeTold {
         let Told { term, vote } = self.told[self.roster.rank(node)];
         if term > Term(0) && !(covers(disk, term, None) && vote.is_none_or(|(voted_in, _)| covers(disk, voted_in, vote))) {
             note(&mut self.violation, Self::NAME, at, || {
-                let voted = vote.map_or(String::new(), |(term, candidate)| format!(" and of a vote for node {candidate} in term {term}"));
+                let voted =
+                    vote.map_or(String::new(), |(term, candidate)| format!(" and of a vote for node {candidate} in term {term}"));
                 format!("node {node} came up at {at} with {} on its disk, but others were told of term {term}{voted}", Disk(disk))
             });
         }
