@@ -220,6 +220,9 @@ mod tests {
         assert_eq!(text, "node 1 (term 5) and node 3 (term 6) are both in office at 0.600, 500ms after healing");
         let text = verdict(&mut oracle(), ms(1200), &calm()[..4]);
         assert_eq!(text, "nobody is in office at 0.600, 500ms after healing");
+        let mut just = calm();
+        just[4] = (410, in_office(3, 6, ms(600)));
+        assert!(verdict(&mut oracle(), ms(1200), &just[..5]).starts_with("nobody is in office at 0.600"));
     }
 
     #[test]

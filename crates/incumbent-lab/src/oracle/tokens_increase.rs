@@ -148,6 +148,12 @@ mod tests {
     }
 
     #[test]
+    fn the_greatest_term_counts_and_not_the_first_or_the_last() {
+        let history = [(100, in_office(1, 2, ms(150))), (200, in_office(2, 6, ms(250))), (300, in_office(3, 4, ms(400)))];
+        assert!(judged(Order::Whole, &history).contains("not greater than term 6 of node 2"));
+    }
+
+    #[test]
     fn beyond_the_drift_bound_only_a_later_contest_must_win_a_greater_term() {
         assert_eq!(judged(Order::SinceContest, &overtaken()), "");
         let mut late = overtaken();
