@@ -16,6 +16,17 @@ pub mod protocol;
 pub mod settings;
 pub mod time;
 
+pub mod bully;
+pub mod chang_roberts;
+pub mod circuit;
+pub mod office;
+pub mod raft;
+pub mod ring;
+
+pub mod machine;
+
 pub mod timing;
 
 pub mod chance;
+mod detector;
+mod stabilizer;

@@ -191,6 +191,12 @@ pub enum Event {
         /// The term it tried to win.
         term: Term,
     },
+    /// This node is in office and is asked to hand over to `to`. The user ends the work and then answers with
+    /// [`Request::HandOver`]; until then nothing changes.
+    Asked {
+        /// The node that should lead.
+        to: NodeId,
+    },
     /// A message was ignored because it cannot be right (a term far beyond reason, an unknown sender).
     Ignored {
         /// Who sent it.
@@ -338,6 +344,16 @@ pub enum Purpose {
     Upkeep,
 }
 
+impl Purpose {
+    /// The purpose of an office message in a protocol that has no votes of its own.
+    pub(crate) fn for_guard(self) -> Purpose {
+        match self {
+            Purpose::Contest | Purpose::Guard => Purpose::Guard,
+            Purpose::Upkeep => Purpose::Upkeep,
+        }
+    }
+}
+
 /// What a message claims of its sender, and what therefore must be on the sender's disk.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Claim {
@@ -364,8 +380,8 @@ pub trait Wire {
     fn purpose(&self) -> Purpose;
     /// The term it speaks of.
     fn term(&self) -> Term;
-    /// What it claims of its sender `from`.
-    fn claim(&self, from: NodeId) -> Claim;
+    /// What it claims of its sender when `from` sends it to `to`.
+    fn claim(&self, from: NodeId, to: NodeId) -> Claim;
     /// Its length on a wire without the frame around it: a byte for the kind, then its fields.
     fn len_bytes(&self) -> usize;
 }

@@ -120,7 +120,7 @@ impl Oracle for Agreement {
                 Event::Elected { term } => self.names(at, node, Some((node, term))),
                 Event::Follows { leader, term } => self.names(at, node, Some((leader, term))),
                 Event::Lost { .. } | Event::LeaderGone { .. } => self.names(at, node, None),
-                Event::Contends { .. } | Event::Rejected { .. } | Event::Ignored { .. } => {}
+                Event::Contends { .. } | Event::Rejected { .. } | Event::Asked { .. } | Event::Ignored { .. } => {}
             },
             Observation::Started { node, .. } | Observation::Crashed { node } => self.names(at, node, None),
             Observation::Healed => self.due = Moment(at.0.saturating_add(self.within.as_nanos() as u64)),

@@ -58,7 +58,7 @@ impl Oracle for Termination {
                     // A node may begin again and again; it is one contest until it has an end.
                     Event::Contends { .. } => self.since[rank] = self.since[rank].or(Some(at)),
                     Event::Elected { .. } | Event::Follows { .. } | Event::Rejected { .. } => self.end(at, rank),
-                    Event::Lost { .. } | Event::LeaderGone { .. } | Event::Ignored { .. } => {}
+                    Event::Lost { .. } | Event::LeaderGone { .. } | Event::Asked { .. } | Event::Ignored { .. } => {}
                 }
             }
             Observation::Crashed { node } | Observation::Started { node, .. } => {
