@@ -13,6 +13,9 @@ use crate::protocol::NodeId;
 /// More members than this are refused: every leader speaks to every member.
 pub const MEMBERS_MAX: usize = 4096;
 
+/// A day: longer waits are mistakes, and shorter ones cannot overflow any sum or product here.
+const LONGEST: Duration = Duration::from_secs(86_400);
+
 /// The timing of a group.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Pace {
@@ -321,6 +324,11 @@ impl Builder {
         };
         check_pace(&self.pace)?;
         let stability = self.stability.unwrap_or_else(|| Stability::of(&self.pace));
+        for (name, span) in [("min-tenure", stability.min_tenure), ("aside-max", stability.aside_max)] {
+            if span > LONGEST {
+                return Err(Invalid::Span { name, span });
+            }
+        }
         if stability.aside_min > stability.aside_max {
             return Err(Invalid::Aside { min: stability.aside_min, max: stability.aside_max });
         }
@@ -340,8 +348,6 @@ impl Builder {
 
 /// The rules between the times of a pace.
 fn check_pace(pace: &Pace) -> Result<(), Invalid> {
-    /// A day: longer waits are mistakes, and shorter ones cannot overflow any sum here.
-    const LONGEST: Duration = Duration::from_secs(86_400);
     for (name, span) in [
         ("heartbeat", pace.heartbeat),
         ("patience-min", pace.patience_min),
@@ -455,6 +461,10 @@ mod tests {
             (pace(|it| it.heartbeat = Duration::from_millis(100)), "lower heartbeat"),
             (pace(|it| it.reply = Duration::MAX), "at most a day"),
             (pace(|it| it.drift_ppm = 1_000_000), "below 100000"),
+            (
+                nodes(3).stability(Stability { min_tenure: Duration::MAX, ..Stability::of(&Pace::LAN) }).build().unwrap_err(),
+                "min-tenure",
+            ),
         ] {
             assert!(error.to_string().contains(says), "{error}");
         }

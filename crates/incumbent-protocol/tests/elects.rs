@@ -6,14 +6,16 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use incumbent_protocol::machine::{Kind, Machine, Message};
-use incumbent_protocol::protocol::{Effect, Effects, Event, Input, NodeId, Reason, Request, Role};
-use incumbent_protocol::settings::{Guard, Settings};
+use incumbent_protocol::protocol::{Effect, Effects, Event, Input, NodeId, Reason, Record, Request, Role, Term};
+use incumbent_protocol::settings::{Guard, Settings, Takeover};
 use incumbent_protocol::time::Instant;
 
 const DELAY: Duration = Duration::from_millis(1);
 
 /// Nodes 1 to n; a crashed one is absent. Messages and records take one `DELAY`.
 struct Group {
+    kind: Kind,
+    settings: Settings,
     now: Instant,
     nodes: BTreeMap<NodeId, Machine>,
     flying: BTreeMap<(Instant, u64), (NodeId, Input<Message>)>,
@@ -23,10 +25,14 @@ struct Group {
 
 impl Group {
     fn new(kind: Kind, size: u32, guard: Guard) -> Self {
-        let settings = Settings::of((1..=size).map(NodeId)).guard(guard).build().unwrap();
+        Self::with(kind, Settings::of((1..=size).map(NodeId)).guard(guard).build().unwrap())
+    }
+
+    fn with(kind: Kind, settings: Settings) -> Self {
         let nodes =
             settings.members().iter().map(|id| (*id, Machine::start(kind, *id, &settings, u64::from(id.0), None, Instant::ZERO)));
-        Group { now: Instant::ZERO, nodes: nodes.collect(), flying: BTreeMap::new(), count: 0, events: Vec::new() }
+        let nodes = nodes.collect();
+        Group { kind, settings, now: Instant::ZERO, nodes, flying: BTreeMap::new(), count: 0, events: Vec::new() }
     }
 
     fn input(&mut self, to: NodeId, input: Input<Message>) {
@@ -45,6 +51,25 @@ impl Group {
                     self.flying.insert(at, (to, Input::Persisted(mark)));
                 }
                 Effect::Emit(event) => self.events.push((to, event)),
+            }
+        }
+    }
+
+    /// Comes back after a crash, with the record that the disk of `id` would hold.
+    fn restart(&mut self, id: NodeId, record: Record) {
+        self.nodes.insert(id, Machine::start(self.kind, id, &self.settings, 99, Some(record), self.now));
+    }
+
+    /// Runs; whoever is asked to hand over does so, as a user whose work ends at once.
+    fn run_obliging(&mut self, span: Duration) {
+        let end = self.now + span;
+        while self.now < end {
+            let told = self.events.len();
+            self.run(DELAY);
+            for place in told..self.events.len() {
+                if let (id, Event::Asked { to }) = self.events[place] {
+                    self.input(id, Input::Request(Request::HandOver { to }));
+                }
             }
         }
     }
@@ -185,5 +210,77 @@ fn without_a_majority_a_guarded_leader_steps_down_and_nobody_else_leads() {
         assert!(group.nodes.values().all(|it| !it.view().in_office(group.now)), "{kind}");
         group.run(SECOND * 5);
         assert!(group.nodes.values().all(|it| !it.view().in_office(group.now)), "{kind}");
+    }
+}
+
+#[test]
+fn a_greater_id_that_comes_back_takes_over_at_once_or_when_the_office_is_free() {
+    for guard in [Guard::Majority, Guard::Off] {
+        for (takeover, leads) in [(Takeover::AtOnce, 5), (Takeover::WhenFree, 4)] {
+            let settings = Settings::of((1..=5).map(NodeId)).guard(guard).takeover(takeover).build().unwrap();
+            let mut group = Group::with(Kind::Bully, settings);
+            group.run(SECOND * 2);
+            assert_eq!(group.leader(), NodeId(5));
+            group.nodes.remove(&NodeId(5));
+            group.run(SECOND * 2);
+            assert_eq!(group.leader(), NodeId(4));
+            group.restart(NodeId(5), Record { term: Term(5), vote: None });
+            group.run_obliging(SECOND * 3);
+            assert_eq!(group.leader(), NodeId(leads), "{guard:?} {takeover:?}");
+        }
+    }
+}
+
+#[test]
+fn a_favourite_that_cannot_lead_is_given_the_office_ever_more_rarely() {
+    let settings = Settings::of((1..=3).map(NodeId)).priority(NodeId(3), 9).build().unwrap();
+    let mut group = Group::with(Kind::Raft, settings);
+    let mut handed_over = 0;
+    for _ in 0..600 {
+        group.run(Duration::from_millis(100));
+        let leaders: Vec<_> = group.nodes.iter().filter(|(_, it)| it.view().in_office(group.now)).map(|(id, _)| *id).collect();
+        for leader in leaders {
+            // The favourite is talked out of office every time; the others oblige it.
+            if leader == NodeId(3) {
+                group.input(leader, Input::Request(Request::HandOver { to: NodeId(1) }));
+            } else if group.events.iter().any(|(id, event)| *id == leader && matches!(event, Event::Asked { to: NodeId(3) })) {
+                group.input(leader, Input::Request(Request::HandOver { to: NodeId(3) }));
+                handed_over += 1;
+            }
+        }
+        group.events.clear();
+    }
+    assert!((2..=6).contains(&handed_over), "{handed_over} hand-overs in a minute");
+}
+
+#[test]
+fn a_term_beyond_reason_is_ignored_and_the_last_term_is_never_passed() {
+    for kind in Kind::ALL {
+        let mut group = Group::new(kind, 3, Guard::Majority);
+        group.run(SECOND * 2);
+        let leader = group.leader();
+        let peer = group.nodes.keys().copied().find(|id| *id != leader).unwrap();
+        let mad = incumbent_protocol::office::OfficeMessage::Ack { term: Term(u64::MAX), sent: Instant::ZERO };
+        let message = match kind {
+            Kind::Bully => Message::Bully(mad.into()),
+            Kind::Ring | Kind::ChangRoberts => Message::Ring(mad.into()),
+            Kind::Raft => Message::Raft(mad),
+        };
+        group.events.clear();
+        group.input(leader, Input::Receive { from: peer, message: message.clone() });
+        group.input(leader, Input::Receive { from: NodeId(77), message });
+        assert_eq!(group.events.len(), 2);
+        assert!(group.events.iter().all(|(_, event)| matches!(event, Event::Ignored { .. })), "{kind}");
+        assert_eq!(group.leader(), leader);
+
+        let settings = group.settings.clone();
+        let last = Record { term: Term::MAX, vote: None };
+        let mut node = Machine::start(kind, NodeId(1), &settings, 1, Some(last), Instant::ZERO);
+        let mut out = Effects::default();
+        for second in 1..100u64 {
+            node.step(Instant::from_nanos(second * 1_000_000_000), Input::Wake, &mut out);
+        }
+        assert_eq!(node.view().term, Term::MAX, "{kind}");
+        assert!(!out.as_slice().iter().any(|it| matches!(it, Effect::Persist { .. })), "{kind}");
     }
 }

@@ -118,6 +118,9 @@ pub(crate) struct Office {
     due_at: Instant,
     /// Before this, a further hint is ignored: a storm of them must not become a storm of probes.
     hints_from: Instant,
+    /// How often this node was asked to yield, and before when it is not asked again.
+    yields: u32,
+    yields_from: Instant,
     detector: Detector,
     stabilizer: Stabilizer,
 }
@@ -144,6 +147,8 @@ impl Office {
             promise: Promise { to: None, term: record.term, until },
             due_at: now,
             hints_from: now,
+            yields: 0,
+            yields_from: now,
             detector: Detector::new(now),
             stabilizer: Stabilizer::new(*settings.stability()),
         };

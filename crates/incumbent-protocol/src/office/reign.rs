@@ -12,6 +12,9 @@ use crate::protocol::{Effects, Event, NodeId, Reason, Term};
 use crate::settings::Settings;
 use crate::time::Instant;
 
+/// Beyond this the wait between two yields no longer grows: about an hour with the default tenure.
+const YIELDS_COUNTED_MAX: u32 = 6;
+
 /// A leadership as its holder keeps it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Reign {
@@ -19,8 +22,6 @@ pub(super) struct Reign {
     next_beat: Instant,
     /// Under guard only.
     lease: Option<Lease>,
-    /// Not asked to yield again before this.
-    next_ask: Instant,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -37,7 +38,7 @@ struct Lease {
 
 impl Reign {
     pub(super) fn unguarded(now: Instant) -> Self {
-        Self { since: now, next_beat: now, lease: None, next_ask: now }
+        Self { since: now, next_beat: now, lease: None }
     }
 
     /// Elected by `voters`, who answered what was sent at `sent`.
@@ -199,11 +200,16 @@ impl Office {
         }
     }
 
-    /// Asks the user to hand over to `to`, unless the tenure is still too short or it was asked just now.
+    /// Asks the user to hand over to `to`, unless the tenure is still too short.
+    ///
+    /// Each time waits four times longer than the one before: whoever got the office and could not keep it (it reaches us, but no
+    /// majority) gets it again ever more rarely, and a flapping favourite costs a group a handful of changes, not one a second (C77).
     pub(crate) fn yield_to<M>(&mut self, now: Instant, to: NodeId, out: &mut Effects<M>) {
-        let Seat::Leader(reign) = &mut self.seat else { return };
-        if self.stabilizer.has_served(reign.since, now) && now >= reign.next_ask {
-            reign.next_ask = now + self.settings.pace().patience_max;
+        let Seat::Leader(reign) = &self.seat else { return };
+        if self.stabilizer.has_served(reign.since, now) && now >= self.yields_from {
+            let rest = self.settings.stability().min_tenure.max(self.settings.pace().patience_max);
+            self.yields = (self.yields + 1).min(YIELDS_COUNTED_MAX);
+            self.yields_from = now + rest * 4u32.pow(self.yields);
             out.emit(Event::Asked { to });
         }
     }
