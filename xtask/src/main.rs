@@ -4,9 +4,16 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this program talks to the person who runs it")]
 
-mod install;
-mod shell;
 mod test;
+
+mod bench;
+mod generate;
+mod install;
+mod licences;
+mod tidy;
+
+mod metadata;
+mod shell;
 
 use std::process::ExitCode;
 
@@ -17,14 +24,22 @@ Usage: cargo xtask <TASK>
 
 Tasks:
   test [STEP]...  Install what is missing, then pass every check and test; or only the named steps
+  tidy            The rules of the house that no compiler checks
+  bench [ARG]...  The figures we publish; arguments go to the program that makes them
+  man             Write the manual pages to target/man
+  completions     Write the shell completions to target/completions
   help            Print this
 
 Exit codes: 0 all passed, 1 something failed, 2 bad usage
 ";
 
 /// What the command line asked for.
-enum Task {
+enum Task<'a> {
     Test { steps: Vec<&'static test::Step> },
+    Tidy,
+    Bench { arguments: &'a [&'a str] },
+    Man,
+    Completions,
     Help,
 }
 
@@ -33,6 +48,10 @@ fn main() -> ExitCode {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let outcome = match parse(&words) {
         Ok(Task::Test { steps }) => test::run(&steps),
+        Ok(Task::Tidy) => tidy::run(),
+        Ok(Task::Bench { arguments }) => bench::run(arguments),
+        Ok(Task::Man) => generate::man(),
+        Ok(Task::Completions) => generate::completions(),
         Ok(Task::Help) => {
             print!("{HELP}\nSteps of test:\n{}", test::list());
             Ok(())
@@ -51,14 +70,17 @@ fn main() -> ExitCode {
     }
 }
 
-fn parse(words: &[&str]) -> Result<Task, String> {
-    if words.iter().any(|word| ["help", "--help", "-h"].contains(word)) {
-        return Ok(Task::Help);
-    }
+fn parse<'a>(words: &'a [&'a str]) -> Result<Task<'a>, String> {
     match words {
+        ["bench", arguments @ ..] => Ok(Task::Bench { arguments }),
+        words if words.iter().any(|word| ["help", "--help", "-h"].contains(word)) => Ok(Task::Help),
         [] => Err("no task named".into()),
         ["test"] => Ok(Task::Test { steps: test::STEPS.iter().collect() }),
         ["test", names @ ..] => Ok(Task::Test { steps: names.iter().map(|name| test::step(name)).collect::<Result<_, _>>()? }),
+        ["tidy"] => Ok(Task::Tidy),
+        ["man"] => Ok(Task::Man),
+        ["completions"] => Ok(Task::Completions),
+        ["tidy" | "man" | "completions", extra, ..] => Err(format!("'{extra}' is one word too many")),
         [unknown, ..] => Err(format!("unknown task '{unknown}'")),
     }
 }
@@ -69,7 +91,9 @@ mod tests {
 
     #[test]
     fn a_mistyped_task_or_step_is_refused_and_help_is_always_help() {
-        for (words, says) in [(&[][..], "no task"), (&["tset"], "'tset'"), (&["test", "fnt"], "'fnt'")] {
+        for (words, says) in
+            [(&[][..], "no task"), (&["tset"], "'tset'"), (&["test", "fnt"], "'fnt'"), (&["tidy", "x"], "too many")]
+        {
             let wrong = parse(words).err().unwrap();
             assert!(wrong.contains(says), "{wrong}");
         }

@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use crate::{install, shell};
+use crate::{install, licences, shell, tidy};
 
 /// One check.
 pub(crate) struct Step {
@@ -20,6 +20,8 @@ pub(crate) struct Step {
 pub(crate) const STEPS: &[Step] = &[
     Step { name: "install", promise: "the programs that the tests need are there", run: install::run },
     Step { name: "fmt", promise: "the sources are formatted", run: fmt },
+    Step { name: "tidy", promise: "the rules of the house that no compiler checks are kept", run: tidy::run },
+    Step { name: "licences", promise: "all that we build on may be built on", run: licences::run },
     Step { name: "clippy", promise: "no lint complains", run: clippy },
     Step { name: "docs", promise: "the documentation builds without a warning", run: docs },
     Step { name: "tests", promise: "every test passes", run: tests },

@@ -1,0 +1,107 @@
+//! Rules about our crates: who may know whom, and what every manifest leaves to the workspace.
+
+use super::{Complaint, Tree};
+use crate::metadata::{Origin, Package};
+
+/// Which crates of ours a crate may depend on. What is not drawn is not allowed.
+///
+/// ```text
+///   cli ──► service, lab, incumbent      service ──► store, protocol
+///                                        lab ──► protocol, store      incumbent ──► protocol
+/// ```
+const DRAWN: &[(&str, &[&str])] = &[
+    ("incumbent-protocol", &[]),
+    ("incumbent-store", &[]),
+    ("incumbent", &["incumbent-protocol"]),
+    ("incumbent-lab", &["incumbent-protocol", "incumbent-store"]),
+    ("incumbent-service", &["incumbent-store", "incumbent-protocol"]),
+    ("incumbent-cli", &["incumbent-service", "incumbent-lab", "incumbent", "incumbent-store", "incumbent-protocol"]),
+    ("xtask", &[]),
+];
+
+/// Every edge between our crates is drawn, and so is every crate. Dependencies of tests count: they are knowledge too.
+pub(super) fn edges(tree: &Tree) -> Vec<Complaint> {
+    let mut complaints = Vec::new();
+    for package in tree.packages.iter().filter(|it| it.origin == Origin::Ours) {
+        let complain = |what| Complaint { path: manifest(package), line: 0, what };
+        let Some((_, drawn)) = DRAWN.iter().find(|(name, _)| *name == package.name) else {
+            complaints.push(complain("this crate is not drawn: say in xtask/src/tidy/crates.rs whom it may know".to_owned()));
+            continue;
+        };
+        for known in package.dependencies.iter().filter(|it| it.origin == Origin::Ours) {
+            if !drawn.contains(&known.name.as_str()) {
+                complaints.push(complain(format!("{} must not know {}", package.name, known.name)));
+            }
+        }
+    }
+    complaints
+}
+
+fn manifest(package: &Package) -> String {
+    if package.name == "xtask" { "xtask/Cargo.toml".into() } else { format!("crates/{}/Cargo.toml", package.name) }
+}
+
+/// Every crate takes the workspace's lints, edition and versions: each of them is said once.
+pub(super) fn manifests(tree: &Tree) -> Vec<Complaint> {
+    let mut complaints = Vec::new();
+    for file in tree.ending("/Cargo.toml") {
+        if !file.text.contains("\n[lints]\nworkspace = true\n") {
+            complaints.push(file.complain(0, "take the lints of the workspace: [lints] workspace = true"));
+        }
+        for field in ["version", "edition", "rust-version", "license"] {
+            if !file.text.contains(&format!("\n{field}.workspace = true\n")) {
+                complaints.push(file.complain(0, format!("take the {field} of the workspace: {field}.workspace = true")));
+            }
+        }
+        let mut section = "";
+        for (line, number) in file.text.lines().zip(1..) {
+            if line.starts_with('[') {
+                section = line;
+            } else if section.ends_with("dependencies]") && line.contains('=') && !line.contains("workspace = true") {
+                complaints.push(file.complain(number, "say the version in [workspace.dependencies], and here workspace = true"));
+            }
+        }
+    }
+    complaints
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::examples::{places, tree, with_packages};
+    use super::*;
+    use crate::metadata::examples::{foreign_crate, our_crate};
+
+    #[test]
+    fn an_edge_that_is_not_drawn_is_found() {
+        let packages = vec![
+            our_crate("incumbent-protocol", &["incumbent-store"], &[]),
+            our_crate("incumbent-lab", &["incumbent-protocol"], &["clap"]),
+            our_crate("incumbent", &["incumbent-lab"], &[]),
+            our_crate("incumbent-cli", &["incumbent-lab", "incumbent-protocol"], &[]),
+            our_crate("incumbent-novelty", &[], &[]),
+            foreign_crate("clap", None),
+        ];
+        let found: Vec<String> = edges(&with_packages(&[], packages)).iter().map(ToString::to_string).collect();
+        assert_eq!(found.len(), 3, "{found:?}");
+        assert!(found[0].contains("incumbent-protocol must not know incumbent-store"));
+        assert!(found[1].contains("incumbent must not know incumbent-lab"));
+        assert!(found[2].contains("not drawn"));
+    }
+
+    #[test]
+    fn nothing_but_the_cli_may_know_the_cli_or_the_lab() {
+        for (name, drawn) in DRAWN.iter().filter(|(name, _)| *name != "incumbent-cli") {
+            assert!(!drawn.contains(&"incumbent-cli") && !drawn.contains(&"incumbent-lab"), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_manifest_that_goes_its_own_way_is_found() {
+        let good = "[package]\nname = \"a\"\nversion.workspace = true\nedition.workspace = true\nrust-version.workspace = true\nlicense.workspace = true\n\n[dependencies]\nclap = { workspace = true }\n\n[lints]\nworkspace = true\n";
+        let own =
+            good.replace("clap = { workspace = true }", "clap = \"4\"").replace("edition.workspace = true", "edition = \"2024\"");
+        let lax = good.replace("[lints]", "[features]");
+        let tree = tree(&[("crates/a/Cargo.toml", good), ("crates/b/Cargo.toml", &own), ("crates/c/Cargo.toml", &lax)]);
+        assert_eq!(places(&manifests(&tree)), ["crates/b/Cargo.toml:0", "crates/b/Cargo.toml:9", "crates/c/Cargo.toml:0"]);
+    }
+}
