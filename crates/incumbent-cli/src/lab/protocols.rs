@@ -1,31 +1,33 @@
 //! `incumbent lab protocols`: which there are, and of each first what it does not promise.
 
+use incumbent_protocol::machine::Kind;
 use incumbent_protocol::settings::Pace;
 
 use crate::console::{Console, Form};
 use crate::exit::Exit;
 use crate::failure::Failure;
 
-/// A protocol as a person who must choose wants to know it.
-struct Entry {
-    name: &'static str,
-    rule: &'static str,
-    /// What is lost when the quorum guard is off.
-    unguarded: &'static str,
+/// What decides, in one line.
+fn rule(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Bully => "the greatest id that answers leads (Garcia-Molina 1982)",
+        Kind::Ring => "a list of ids goes round, the greatest on it leads (Le Lann 1977)",
+        Kind::ChangRoberts => "only the greatest id comes round the ring (Chang and Roberts 1979)",
+        Kind::Raft => "a majority votes, once a term (Ongaro and Ousterhout 2014)",
+    }
 }
 
-const SPLIT: &str = "every part of a split network elects its own leader: two at once, told apart only by their tokens";
-
-const PROTOCOLS: [Entry; 4] = [
-    Entry { name: "bully", rule: "the greatest id that answers leads (Garcia-Molina 1982)", unguarded: SPLIT },
-    Entry { name: "ring", rule: "a list of ids goes round, the greatest on it leads (Le Lann 1977)", unguarded: SPLIT },
-    Entry { name: "chang-roberts", rule: "only the greatest id comes round the ring (Chang and Roberts 1979)", unguarded: SPLIT },
-    Entry {
-        name: "raft",
-        rule: "a majority votes, once a term (Ongaro and Ousterhout 2014)",
-        unguarded: "one leader a term still, but a leader that is cut off believes in itself until it hears of a later term: two at once",
-    },
-];
+/// What is lost when the quorum guard is off.
+fn unguarded(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Bully | Kind::Ring | Kind::ChangRoberts => {
+            "every part of a split network elects its own leader: two at once, told apart only by their tokens"
+        }
+        Kind::Raft => {
+            "one leader a term still, but a leader that is cut off believes in itself until it hears of a later term: two at once"
+        }
+    }
+}
 
 /// What the guard gives, and on what it rests.
 fn guarded() -> String {
@@ -46,13 +48,13 @@ pub(crate) fn run(form: Form, console: &mut Console<'_>) -> Result<Exit, Failure
 }
 
 fn print_json(console: &mut Console<'_>) -> Result<(), Failure> {
-    let entries: Vec<_> = PROTOCOLS
+    let entries: Vec<_> = Kind::ALL
         .iter()
-        .map(|it| {
+        .map(|&kind| {
             serde_json::json!({
-                "name": it.name,
-                "rule": it.rule,
-                "unguarded": { "two_leaders_at_once": true, "because": it.unguarded },
+                "name": kind.name(),
+                "rule": rule(kind),
+                "unguarded": { "two_leaders_at_once": true, "because": unguarded(kind) },
                 "guarded": { "two_leaders_at_once": false, "because": guarded() },
             })
         })
@@ -63,9 +65,9 @@ fn print_json(console: &mut Console<'_>) -> Result<(), Failure> {
 
 fn print_text(console: &mut Console<'_>) -> Result<(), Failure> {
     let paint = console.paint;
-    for it in &PROTOCOLS {
-        writeln!(console.out, "{}: {}", paint.strong(it.name), it.rule)?;
-        writeln!(console.out, "  {} {}", paint.bad("without the quorum guard, not safe:"), it.unguarded)?;
+    for kind in Kind::ALL {
+        writeln!(console.out, "{}: {}", paint.strong(kind), rule(kind))?;
+        writeln!(console.out, "  {} {}", paint.bad("without the quorum guard, not safe:"), unguarded(kind))?;
         writeln!(console.out, "  {} {}\n", paint.good("with it, the default:"), guarded())?;
     }
     Ok(())
