@@ -9,7 +9,7 @@
 //! voter, so nobody is elected before the old leader has stopped believing, as long as clock rates keep the drift bound.
 //!
 //! **What is promised**
-//! - A node votes at most once in a term, and neither vote nor term is told before it is on disk ([`Office::say`]).
+//! - A node votes at most once in a term, and neither vote nor term is told before it is on disk (`Office::say`).
 //! - Under guard: no two nodes are in office at one instant. Without: terms are still unique (each node draws from its own residue class).
 //! - A promise ends early only by the leader's own word that its work has ended ([`OfficeMessage::Released`], [`OfficeMessage::TakeOver`]) or
 //!   by proof of its death. A hint never ends one.
