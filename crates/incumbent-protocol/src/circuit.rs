@@ -212,6 +212,18 @@ impl Circuit {
 }
 
 impl Lap {
+    /// Whether such a lap can be under way among these members at all.
+    pub(crate) fn is_sane(&self, settings: &Settings) -> bool {
+        let members = settings.members().len();
+        let known = |id: &NodeId| settings.rank(*id).is_some();
+        match self {
+            Lap::Election { initiator, ids, hops, .. } => {
+                known(initiator) && ids.len() <= members && ids.iter().all(known) && *hops as usize <= 2 * members
+            }
+            Lap::Coordinator { leader, initiator, hops, .. } => known(initiator) && known(leader) && *hops as usize <= members,
+        }
+    }
+
     fn name(&self) -> &'static str {
         match self {
             Lap::Election { .. } => "election",

@@ -115,6 +115,10 @@ impl<R: Rule> RingNode<R> {
         self.circuit.heard(from);
         self.office.hear_of(message.term());
         match message {
+            RingMessage::Hop { lap, .. } if !lap.is_sane(self.office.settings()) => {
+                out.emit(Event::Ignored { from });
+                Notice::Nothing
+            }
             RingMessage::Hop { hop, lap } => {
                 if self.circuit.arrived(from, hop, out) {
                     self.on_lap(now, lap, out);
