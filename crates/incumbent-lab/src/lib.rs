@@ -1,4 +1,19 @@
 //! The lab: a deterministic world in which the election protocols are broken, checked, compared and replayed.
+//!
+//! [`world`] runs the nodes; [`fault`] is what can be done to them; [`observation`] is what can be seen of them, by
+//! [`oracle`], by [`meter`] and, as text, through [`trace`].
 
+pub mod fault;
+mod injection;
+pub mod node;
+pub mod world;
+
+pub mod clock;
+pub mod disk;
+pub mod network;
+pub mod queue;
+
+pub mod meter;
 pub mod observation;
 pub mod oracle;
+pub mod trace;
