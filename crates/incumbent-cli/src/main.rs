@@ -48,11 +48,7 @@ fn main() -> ExitCode {
 
 fn run(command: Command, mut console: Console<'_>) -> Result<Exit, Failure> {
     match command {
-        Command::Lab { command } => {
-            let interrupt = Interrupt::install()?;
-            let exit = lab::run(command, &mut console)?;
-            Ok(if interrupt.asked() { exit.interrupted() } else { exit })
-        }
+        Command::Lab { command } => lab::run(command, &Interrupt::install()?, &mut console),
         Command::Completions { shell } => shell::completions(shell, &mut console),
         Command::Man { dir } => shell::man(dir.as_deref(), &mut console),
     }

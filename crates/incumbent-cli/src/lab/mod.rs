@@ -7,6 +7,7 @@ use clap::Subcommand;
 use crate::console::{Console, Form};
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::interrupt::Interrupt;
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum LabCommand {
@@ -18,9 +19,10 @@ pub(crate) enum LabCommand {
     },
 }
 
-/// Runs one of the lab's commands.
-pub(crate) fn run(command: LabCommand, console: &mut Console<'_>) -> Result<Exit, Failure> {
-    match command {
+/// Runs one of the lab's commands. A long one looks at `interrupt` now and then, and prints what it has when asked to stop.
+pub(crate) fn run(command: LabCommand, interrupt: &Interrupt, console: &mut Console<'_>) -> Result<Exit, Failure> {
+    let exit = match command {
         LabCommand::Protocols { form } => protocols::run(form, console),
-    }
+    }?;
+    Ok(if interrupt.asked() { exit.interrupted() } else { exit })
 }
