@@ -106,6 +106,8 @@ impl Office {
             Answer::Loyal
         } else if round == Round::Real && term == self.term && self.vote.is_some_and(|it| it != from) {
             Answer::Taken
+        } else if round == Round::Pre && !self.defers_to(now, from) {
+            Answer::Taken
         } else {
             Answer::Granted
         };
@@ -127,6 +129,19 @@ impl Office {
             self.wait(now);
         }
         self.say(from, OfficeMessage::Vote { term, round, answer, sent }, out);
+    }
+
+    /// Two that ask at the same time would both be told yes and then split the votes. So the lesser one gives up its question;
+    /// since a pre-vote binds nobody, any order will do.
+    fn defers_to(&mut self, now: Instant, other: NodeId) -> bool {
+        let Seat::Candidate(Ballot { round: Round::Pre, .. }) = &self.seat else { return true };
+        let weight = |node| (self.settings.priority(node), node);
+        let defers = weight(other) > weight(self.me);
+        if defers {
+            self.seat = Seat::Follower;
+            self.wait(now);
+        }
+        defers
     }
 
     /// Whether nothing binds us to another than `candidate`.
