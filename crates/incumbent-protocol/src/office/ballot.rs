@@ -104,9 +104,10 @@ impl Office {
         } else if !self.is_free_for(from, released, now) {
             // Thesis 4.2.3: whoever hears a leader lets nobody talk it into a later term.
             Answer::Loyal
-        } else if round == Round::Real && term == self.term && self.vote.is_some_and(|it| it != from) {
-            Answer::Taken
-        } else if round == Round::Pre && !self.defers_to(now, from) {
+        } else if !match round {
+            Round::Pre => self.defers_to(now, from),
+            Round::Real => term > self.term || self.vote.is_none_or(|it| it == from),
+        } {
             Answer::Taken
         } else {
             Answer::Granted
