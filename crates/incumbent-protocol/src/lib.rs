@@ -3,7 +3,7 @@
 //! - [`bully`], [`ring`], [`chang_roberts`] and [`raft`] decide *who* should lead; [`office`] is what they share: terms,
 //!   votes, heartbeats, the lease that a majority gives, hand-over.
 //! - [`machine`] is any of them behind one type.
-//! - [`timing`] holds the times of a lease that is held at a lock service; what exists of it is safe.
+//! - [`tenure`] is the machine of one who holds a lease at a lock service, and [`timing`] the times that it keeps.
 //!
 //! There is no clock, socket, file, thread or hash map here, and no chance but a seed: everything that happens comes in through
 //! [`protocol::Protocol::step`] and everything wanted goes out as [`protocol::Effects`].
@@ -25,6 +25,7 @@ pub mod ring;
 
 pub mod machine;
 
+pub mod tenure;
 pub mod timing;
 
 pub mod chance;
