@@ -23,8 +23,9 @@ pub struct Meter {
     /// Figures of belief are right up to here.
     up_to: Moment,
     believers: Vec<Belief>,
-    leaderless: Duration,
-    overlaps: Vec<Overlap>,
+    reigns: Vec<Reign>,
+    vacancies: Vec<Interval>,
+    overlaps: Vec<Interval>,
 }
 
 /// How often a message was sent.
@@ -38,19 +39,45 @@ pub struct Tally {
     pub count: u64,
 }
 
-/// A time in which more than one node held itself to be in office.
+/// A time from one moment to another, the second not included.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct Overlap {
-    /// When the second came.
+pub struct Interval {
+    /// When it began.
     pub from: Moment,
-    /// When the last but one went; so far, if they are still there.
+    /// When it ended; so far, if it still goes on.
     pub to: Moment,
+}
+
+impl Interval {
+    /// How long it was.
+    pub fn length(&self) -> Duration {
+        self.to - self.from
+    }
+}
+
+/// The time in which a node held itself to be in office, without a break.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Reign {
+    /// Who.
+    pub node: NodeId,
+    /// In which term.
+    pub term: Term,
+    /// From when to when.
+    pub during: Interval,
 }
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 struct Belief {
     node: NodeId,
+    term: Term,
+    from: Moment,
     until: Moment,
+}
+
+impl Belief {
+    fn reign(&self, to: Moment) -> Reign {
+        Reign { node: self.node, term: self.term, during: Interval { from: self.from, to } }
+    }
 }
 
 impl Meter {
@@ -104,31 +131,41 @@ impl Meter {
         self.first_leader
     }
 
-    /// How long nobody was in office, from the beginning of the world.
-    pub fn leaderless(&self) -> Duration {
-        self.leaderless
+    /// Who was in office when: first those that have ended, in the order in which they did, then those that go on.
+    pub fn reigns(&self) -> impl Iterator<Item = Reign> {
+        self.reigns.iter().copied().chain(self.believers.iter().map(|belief| belief.reign(self.up_to)))
     }
 
-    /// The times in which more than one was in office.
-    pub fn overlaps(&self) -> &[Overlap] {
+    /// The times in which nobody was in office. The first begins with the world.
+    pub fn vacancies(&self) -> &[Interval] {
+        &self.vacancies
+    }
+
+    /// How long nobody was in office, in total.
+    pub fn leaderless(&self) -> Duration {
+        self.vacancies.iter().map(Interval::length).sum()
+    }
+
+    /// The times in which more than one was in office: the split-brain incidents.
+    pub fn overlaps(&self) -> &[Interval] {
         &self.overlaps
     }
 
     /// How long more than one was in office, in total.
     pub fn overlap(&self) -> Duration {
-        self.overlaps.iter().map(Overlap::length).sum()
+        self.overlaps.iter().map(Interval::length).sum()
     }
 
     /// And the longest such time.
     pub fn longest_overlap(&self) -> Duration {
-        self.overlaps.iter().map(Overlap::length).max().unwrap_or_default()
+        self.overlaps.iter().map(Interval::length).max().unwrap_or_default()
     }
 
     /// Counts the time up to `at`, in which nothing else happened.
     pub fn advance(&mut self, at: Moment) {
         while let Some(end) = self.believers.iter().map(|belief| belief.until).min().filter(|end| *end <= at) {
             self.pass(end);
-            self.believers.retain(|belief| belief.until > end);
+            self.end(end, |belief| belief.until <= end);
         }
         self.pass(at);
     }
@@ -146,30 +183,46 @@ impl Meter {
         if at <= self.up_to {
             return;
         }
-        match self.believers.len() {
-            0 => self.leaderless += at - self.up_to,
-            1 => {}
-            _ => match self.overlaps.last_mut() {
+        let times = match self.believers.len() {
+            0 => Some(&mut self.vacancies),
+            1 => None,
+            _ => Some(&mut self.overlaps),
+        };
+        if let Some(times) = times {
+            match times.last_mut() {
                 // The same incident goes on, though perhaps with others.
                 Some(last) if last.to == self.up_to => last.to = at,
-                Some(_) | None => self.overlaps.push(Overlap { from: self.up_to, to: at }),
-            },
+                Some(_) | None => times.push(Interval { from: self.up_to, to: at }),
+            }
         }
         self.up_to = at;
     }
 
-    fn enter(&mut self, at: Moment, node: NodeId, until: Moment) {
+    fn enter(&mut self, at: Moment, node: NodeId, term: Term, until: Moment) {
         self.advance(at);
-        self.first_leader.get_or_insert(at);
-        self.believers.retain(|belief| belief.node != node);
-        if until > at {
-            self.believers.push(Belief { node, until });
+        match self.believers.iter_mut().find(|belief| belief.node == node && belief.term == term) {
+            Some(belief) => belief.until = until,
+            None => {
+                self.end(at, |belief| belief.node == node);
+                self.first_leader.get_or_insert(at);
+                self.believers.push(Belief { node, term, from: at, until });
+            }
         }
     }
 
     fn leave(&mut self, at: Moment, node: NodeId) {
         self.advance(at);
-        self.believers.retain(|belief| belief.node != node);
+        self.end(at, |belief| belief.node == node);
+    }
+
+    fn end(&mut self, at: Moment, ended: impl Fn(&Belief) -> bool) {
+        let reigns = &mut self.reigns;
+        self.believers.retain(|belief| {
+            if ended(belief) {
+                reigns.push(belief.reign(at));
+            }
+            !ended(belief)
+        });
     }
 
     fn sent(&mut self, name: &'static str, purpose: Purpose) {
@@ -184,8 +237,8 @@ impl Meter {
 impl Observer for Meter {
     fn observe(&mut self, at: Moment, seen: &Observation<'_>) {
         match *seen {
-            Observation::InOffice { node, term: Term(_), until } => self.enter(at, node, until),
-            Observation::OutOfOffice { node, term: Term(_) } => self.leave(at, node),
+            Observation::InOffice { node, term, until } => self.enter(at, node, term, until),
+            Observation::OutOfOffice { node, term: _ } => self.leave(at, node),
             Observation::Sent { name, purpose, from: _, to: _, claim: _, durable: _ } => self.sent(name, purpose),
             Observation::Told { node: _, event } => match event {
                 Event::Contends { .. } => self.elections += 1,
@@ -200,13 +253,6 @@ impl Observer for Meter {
             Observation::Crashed { node: _ } => self.crashes += 1,
             Observation::Started { node: _, disk: _ } | Observation::Healed => {}
         }
-    }
-}
-
-impl Overlap {
-    /// How long it was.
-    pub fn length(&self) -> Duration {
-        self.to - self.from
     }
 }
 
@@ -236,6 +282,10 @@ mod tests {
         meter.advance(Moment(160));
         assert_eq!(meter.leaderless(), Duration::from_nanos(10 + 60 + 10));
         assert_eq!(meter.first_leader(), Some(Moment(10)));
+        let vacancies: Vec<_> = meter.vacancies().iter().map(|vacancy| (vacancy.from.0, vacancy.to.0)).collect();
+        assert_eq!(vacancies, [(0, 10), (40, 100), (150, 160)]);
+        let reigns: Vec<_> = meter.reigns().map(|it| (it.node.0, it.during.from.0, it.during.to.0)).collect();
+        assert_eq!(reigns, [(1, 10, 40), (2, 100, 150)]);
         assert_eq!(meter.overlap(), Duration::ZERO);
     }
 
@@ -251,6 +301,17 @@ mod tests {
         assert_eq!(overlaps(&meter), [(60, 100), (200, 280)]);
         assert_eq!((meter.overlap().as_nanos(), meter.longest_overlap().as_nanos()), (120, 80));
         assert_eq!(meter.leaderless(), Duration::from_nanos(100));
+    }
+
+    #[test]
+    fn beliefs_that_ran_out_one_after_the_other_end_each_in_its_time() {
+        let mut meter = Meter::default();
+        within(&mut meter, 0, 1, 10);
+        within(&mut meter, 0, 2, 30);
+        within(&mut meter, 0, 3, 20);
+        meter.advance(Moment(100));
+        assert_eq!(overlaps(&meter), [(0, 20)]);
+        assert_eq!(meter.leaderless(), Duration::from_nanos(70));
     }
 
     #[test]

@@ -220,7 +220,7 @@ impl<O: Observer> World<O> {
     /// The node in office, if there is exactly one and every node that is up takes it for the leader.
     pub fn agreed_leader(&self) -> Option<NodeId> {
         let leader = self.leader()?;
-        let agree = |node: &Node| node.view.is_none_or(|view| view.leader == Some(leader));
+        let agree = |node: &Node| node.condition != Condition::Up || node.view.is_some_and(|view| view.leader == Some(leader));
         self.nodes.iter().all(agree).then_some(leader)
     }
 
@@ -270,6 +270,11 @@ impl<O: Observer> World<O> {
     /// When something happens next.
     pub fn next_at(&self) -> Option<Moment> {
         self.queue.next_at()
+    }
+
+    /// How much is yet to happen, as far as is known now; void entries count.
+    pub fn pending(&self) -> usize {
+        self.queue.len()
     }
 
     /// Lets the next thing happen. False if nothing ever will.
@@ -672,12 +677,17 @@ impl<O: Observer> World<O> {
         }
         it.condition = Condition::Down;
         it.machine = None;
-        it.inbox.clear();
+        let unread = std::mem::take(&mut it.inbox);
         it.working = false;
         it.work += 1;
         it.wake = Wake { number: it.wake.number + 1, ..Wake::NONE };
         it.disk.crash();
         let id = it.id;
+        for Letter { sent, input } in unread {
+            if let Input::Receive { from, message } = input {
+                self.drop_message(self.rank(from), node, sent, message, Undelivered::Down);
+            }
+        }
         self.look(node);
         self.trace.record(self.now, || Happening::Crashed { node: id });
         self.notice(&Observation::Crashed { node: id });

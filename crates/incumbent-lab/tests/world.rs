@@ -103,20 +103,10 @@ fn a_cut_link_carries_nothing_not_even_what_was_under_way() {
     let cut_at = world.now();
     world.inject(Fault::cut(leader, a));
     world.run_for(MS * 100);
-    let between = |from: NodeId, to: NodeId| {
-        since(&world, cut_at).filter(move |entry| match &entry.what {
-            Happening::Received { from: sender, to: receiver, .. } => (*sender, *receiver) == (from, to),
-            Happening::Sent { .. }
-            | Happening::Dropped { .. }
-            | Happening::Told { .. }
-            | Happening::Requested { .. }
-            | Happening::Changed { .. }
-            | Happening::Done(_)
-            | Happening::Started { .. }
-            | Happening::Crashed { .. }
-            | Happening::Writing { .. }
-            | Happening::Written { .. } => false,
-        })
+    let between = |sender: NodeId, receiver: NodeId| {
+        since(&world, cut_at).filter(
+            move |entry| matches!(&entry.what, Happening::Received { from, to, .. } if (*from, *to) == (sender, receiver)),
+        )
     };
     assert_eq!(between(leader, a).count() + between(a, leader).count(), 0);
     assert!(between(leader, b).count() > 0 && between(b, leader).count() > 0);
@@ -252,22 +242,11 @@ fn a_paused_node_gets_what_has_waited_in_order_when_it_goes_on() {
     let paused_at = world.now();
     world.run_for(MS * 120);
     let arrivals = |world: &World| -> Vec<(Moment, Moment)> {
-        since(world, paused_at)
-            .filter_map(|entry| match &entry.what {
-                Happening::Received { to, sent, .. } if *to == sleeper => Some((*sent, entry.at)),
-                Happening::Received { .. }
-                | Happening::Sent { .. }
-                | Happening::Dropped { .. }
-                | Happening::Told { .. }
-                | Happening::Requested { .. }
-                | Happening::Changed { .. }
-                | Happening::Done(_)
-                | Happening::Started { .. }
-                | Happening::Crashed { .. }
-                | Happening::Writing { .. }
-                | Happening::Written { .. } => None,
-            })
-            .collect()
+        let arrival = |entry: &Entry| {
+            let Happening::Received { to, sent, .. } = &entry.what else { return None };
+            (*to == sleeper).then_some((*sent, entry.at))
+        };
+        since(world, paused_at).filter_map(arrival).collect()
     };
     assert_eq!(arrivals(&world), []);
     let waiting = world.node(sleeper).unwrap().waiting();
@@ -304,12 +283,15 @@ fn a_slow_node_takes_one_thing_after_the_other() {
     world.inject(Fault::Slow { node: slow, by: MS * 7 });
     let from = world.now() + MS * 8;
     world.run_for(SECOND);
-    let taken: Vec<Moment> = since(&world, from)
-        .filter(|entry| matches!(&entry.what, Happening::Received { to, .. } if *to == slow))
-        .map(|entry| entry.at)
+    let taken: Vec<(Moment, Moment)> = since(&world, from)
+        .filter_map(|entry| {
+            let Happening::Received { to, sent, .. } = &entry.what else { return None };
+            (*to == slow).then_some((entry.at, *sent))
+        })
         .collect();
     assert!(taken.len() > 5);
-    assert!(taken.windows(2).all(|pair| pair[1] - pair[0] >= MS * 7));
+    assert!(taken.windows(2).all(|pair| pair[1].0 - pair[0].0 >= MS * 7));
+    assert!(taken.iter().all(|(at, sent)| *at - *sent >= MS * 8));
 }
 
 #[test]
@@ -398,7 +380,10 @@ fn healing_undoes_everything_and_calls_off_what_was_planned() {
     world.schedule(world.now() + SECOND * 3, Fault::Crash(n(2)));
     world.run_for(SECOND * 2);
     world.heal();
-    assert!(world.nodes().iter().all(|node| node.condition() == Condition::Up && node.clock().rate_ppm() == 0));
+    for node in world.nodes() {
+        assert_eq!((node.condition(), node.clock().rate_ppm(), node.slowness()), (Condition::Up, 0, Duration::ZERO));
+        assert!(!node.disk().is_stalled());
+    }
     world.run_for(SECOND * 3);
     assert!(world.agreed_leader().is_some());
     let seen = &world.observer().0;
@@ -425,4 +410,172 @@ fn five_nodes_elect_a_leader_within_a_second_and_another_when_it_crashes() {
         assert_eq!(world.meter().overlaps(), [], "seed {seed}: two leaders at once");
         assert!(world.nodes().iter().all(|node| node.view().is_some_and(|view| view.role != Role::Candidate)));
     }
+}
+
+#[test]
+fn every_protocol_elects_and_replaces_a_crashed_leader() {
+    for kind in Kind::ALL {
+        for seed in 0..100 {
+            let mut world = World::new(WorldSettings::new(kind, group(5), seed));
+            assert!(world.run_while(|world| world.agreed_leader().is_none(), Moment::ZERO + SECOND * 5), "{kind} seed {seed}");
+            let first = world.agreed_leader().unwrap();
+            world.inject(Fault::Crash(first));
+            let limit = world.now() + SECOND * 5;
+            assert!(
+                world.run_while(|world| world.agreed_leader().is_none(), limit),
+                "{kind} seed {seed}: nobody follows {first}"
+            );
+            world.heal();
+            world.run_for(SECOND * 5);
+            assert!(world.agreed_leader().is_some(), "{kind} seed {seed}");
+            assert_eq!(world.meter().overlaps(), [], "{kind} seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn what_waited_for_a_node_that_crashes_is_lost_and_said_to_be() {
+    let (mut world, leader) = led(plain(3, 16));
+    let sleeper = others(&world, leader)[0];
+    world.inject(Fault::Pause(sleeper));
+    world.run_for(MS * 120);
+    let (waiting, from) = (world.node(sleeper).unwrap().waiting(), world.now());
+    world.inject(Fault::Crash(sleeper));
+    let lost = since(&world, from)
+        .filter(|entry| matches!(&entry.what, Happening::Dropped { to, why: Undelivered::Down, .. } if *to == sleeper));
+    assert!(waiting >= 2);
+    assert_eq!(lost.count(), waiting);
+}
+
+#[test]
+fn a_belief_is_observed_in_true_time_whatever_the_clock_does() {
+    #[derive(Default)]
+    struct Last(Option<(NodeId, Moment)>);
+    impl Observer for Last {
+        fn observe(&mut self, _: Moment, seen: &Observation<'_>) {
+            match seen {
+                Observation::InOffice { node, until, .. } => self.0 = Some((*node, *until)),
+                Observation::OutOfOffice { .. } => self.0 = None,
+                Observation::Told { .. }
+                | Observation::Started { .. }
+                | Observation::Crashed { .. }
+                | Observation::Sent { .. }
+                | Observation::Healed => {}
+            }
+        }
+    }
+    let mut world = World::watched(plain(3, 17), Last::default());
+    world.run_for(SECOND);
+    let (leader, until) = world.observer().0.unwrap();
+    let left = until - world.now();
+    // Twice as fast, the clock reaches the end of the lease in half the time; half as fast, in twice.
+    world.inject(Fault::ClockRate { node: leader, ppm: 1_000_000 });
+    let (_, sooner) = world.observer().0.unwrap();
+    assert!((sooner - world.now()).abs_diff(left / 2) < Duration::from_micros(1));
+    world.inject(Fault::ClockRate { node: leader, ppm: -500_000 });
+    let (_, later) = world.observer().0.unwrap();
+    assert!((later - world.now()).abs_diff(left * 2) < Duration::from_micros(1));
+    // Beyond the end of the lease nobody is in office, though the node itself has not noticed yet.
+    world.inject(Fault::ClockJump { node: leader, by: SECOND });
+    assert_eq!(world.observer().0, None);
+}
+
+#[test]
+fn one_more_fault_does_not_change_the_delays_of_what_others_send() {
+    let delays = |fault: Option<Fault>| -> Vec<Duration> {
+        let settings = WorldSettings { recording: Recording::All, ..WorldSettings::new(Kind::Raft, group(3), 18) };
+        let (mut world, leader) = led(settings);
+        let bystander = others(&world, leader)[1];
+        world.trace_mut().clear();
+        if let Some(fault) = fault {
+            world.inject(fault);
+        }
+        world.run_for(SECOND);
+        let delay = |entry: &Entry| {
+            let Happening::Received { from, to, sent, .. } = &entry.what else { return None };
+            ((*from, *to) == (leader, bystander)).then(|| entry.at - *sent)
+        };
+        world.trace().entries().filter_map(delay).collect()
+    };
+    let calm = delays(None);
+    let leader = led(WorldSettings::new(Kind::Raft, group(3), 18)).1;
+    let victim = n((1..=3).find(|id| n(*id) != leader).unwrap());
+    let faulty = delays(Some(Fault::Crash(victim)));
+    assert!(calm.len() > 10);
+    assert_eq!(calm, faulty);
+}
+
+#[test]
+fn what_is_sent_on_a_cut_link_is_lost_though_it_be_mended_before_the_arrival() {
+    let network = NetworkSettings::constant(MS * 10);
+    let (mut world, leader) = led(WorldSettings { network, ..plain(3, 19) });
+    let follower = others(&world, leader)[0];
+    let cut_at = world.now();
+    world.inject(Fault::cut(leader, follower));
+    let sends = |entry: &Entry| matches!(&entry.what, Happening::Sent { from, to, .. } if (*from, *to) == (leader, follower));
+    assert!(world.run_while(|world| !since(world, cut_at).any(sends), cut_at + SECOND));
+    let sent_at = world.now();
+    world.inject(Fault::Mend(Links::Between(leader, follower)));
+    world.run_for(MS * 20);
+    let arrived =
+        |entry: &Entry| matches!(&entry.what, Happening::Received { to, sent, .. } if *to == follower && *sent == sent_at);
+    assert!(!world.trace().entries().any(arrived));
+}
+
+#[test]
+fn nothing_overtakes_what_has_waited() {
+    let (mut world, leader) = led(plain(3, 20));
+    let sleeper = others(&world, leader)[0];
+    world.inject(Fault::Pause(sleeper));
+    world.run_for(MS * 120);
+    let (waiting, from) = (world.node(sleeper).unwrap().waiting(), world.now());
+    world.inject(Fault::Resume(sleeper));
+    world.inject(Fault::Request { node: sleeper, request: Request::Campaign });
+    world.run_for(Duration::ZERO);
+    let mine = since(&world, from).filter(|entry| match &entry.what {
+        Happening::Received { to, .. } => *to == sleeper,
+        Happening::Requested { .. } => true,
+        Happening::Sent { .. }
+        | Happening::Dropped { .. }
+        | Happening::Told { .. }
+        | Happening::Changed { .. }
+        | Happening::Done(_)
+        | Happening::Started { .. }
+        | Happening::Crashed { .. }
+        | Happening::Writing { .. }
+        | Happening::Written { .. } => false,
+    });
+    let order: Vec<bool> = mine.map(|entry| matches!(entry.what, Happening::Requested { .. })).collect();
+    assert_eq!(order.len(), waiting + 1);
+    assert_eq!(order.iter().position(|requested| *requested), Some(waiting));
+}
+
+#[test]
+fn a_deadline_that_keeps_moving_leaves_no_litter_in_the_queue() {
+    let (mut world, leader) = led(plain(3, 21));
+    for round in 0..1000 {
+        for node in others(&world, leader) {
+            world.inject(Fault::ClockRate { node, ppm: if round % 2 == 0 { 1_000_000 } else { -500_000 } });
+        }
+        world.run_for(MS);
+    }
+    world.heal();
+    world.run_for(SECOND);
+    assert!(world.pending() < 50, "{} pending", world.pending());
+}
+
+#[test]
+fn every_life_of_a_node_draws_its_own_chances() {
+    let mut world = World::new(plain(1, 22));
+    let mut waits = Vec::new();
+    for _ in 0..10 {
+        let started = world.now();
+        assert!(world.run_while(|world| world.leader().is_none(), started + SECOND * 5));
+        waits.push(world.now() - started);
+        world.inject(Fault::Crash(n(1)));
+        world.inject(Fault::Restart(n(1)));
+    }
+    waits.sort();
+    waits.dedup();
+    assert!(waits.len() >= 9, "{waits:?}");
 }
