@@ -17,3 +17,5 @@ pub mod meter;
 pub mod observation;
 pub mod oracle;
 pub mod trace;
+
+pub mod scenario;

@@ -1,0 +1,254 @@
+//! How what happened reads in a trace: one line for each change of a node, and for each message if they are wanted.
+//!
+//! What several nodes do at one moment, or one node says to several, is one line. A candidate that was refused is told
+//! together with who refused it and why: the machine's own event only says that it was.
+
+use std::ops::Range;
+
+use incumbent_protocol::bully::BullyMessage;
+use incumbent_protocol::circuit::RingMessage;
+use incumbent_protocol::machine::Message;
+use incumbent_protocol::office::{Answer, OfficeMessage, Round};
+use incumbent_protocol::protocol::{Event, NodeId, Role, Term, Wire};
+
+use super::Messages;
+use crate::observation::Moment;
+use crate::trace::{Entry, Happening};
+
+/// A line of a trace.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Told {
+    /// When, in true time.
+    pub at: Moment,
+    /// The line, without its time.
+    pub text: String,
+    /// The entries that it tells, by index. The first says what kind of thing happened.
+    pub entries: Vec<usize>,
+}
+
+impl Told {
+    /// The line: `t=0.171 1 leads term=1`.
+    pub fn line(&self) -> String {
+        format!("t={} {}", self.at, self.text)
+    }
+}
+
+/// Tells the entries in `range`. Those before it are looked at for reasons.
+pub fn tell(entries: &[Entry], range: Range<usize>, messages: Messages) -> Vec<Told> {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    for index in range {
+        if !is_told(entries, index, messages) {
+            continue;
+        }
+        match groups.last_mut() {
+            Some(group) if belongs(&entries[group[0]], &entries[index]) => group.push(index),
+            Some(_) | None => groups.push(vec![index]),
+        }
+    }
+    groups.into_iter().map(|group| Told { at: entries[group[0]].at, text: words(entries, &group), entries: group }).collect()
+}
+
+/// What a message says about the office, if it does.
+pub fn office_of(message: &Message) -> Option<&OfficeMessage> {
+    match message {
+        Message::Raft(message) | Message::Bully(BullyMessage::Office(message)) | Message::Ring(RingMessage::Office(message)) => {
+            Some(message)
+        }
+        Message::Bully(
+            BullyMessage::Election { .. }
+            | BullyMessage::Alive { .. }
+            | BullyMessage::Coordinator { .. }
+            | BullyMessage::Demand { .. },
+        )
+        | Message::Ring(RingMessage::Hop { .. } | RingMessage::HopAck { .. } | RingMessage::Joined { .. }) => None,
+    }
+}
+
+/// Whether a message is sent over and over while nothing happens, or answers one that is.
+fn is_routine(message: &Message) -> bool {
+    let acknowledges_hop = matches!(message, Message::Ring(RingMessage::HopAck { .. }));
+    acknowledges_hop || matches!(office_of(message), Some(OfficeMessage::Heartbeat { .. } | OfficeMessage::Ack { .. }))
+}
+
+fn is_told(entries: &[Entry], index: usize, messages: Messages) -> bool {
+    let wanted = |message: &Message| match messages {
+        Messages::Off => false,
+        Messages::On => !is_routine(message),
+        Messages::All => true,
+    };
+    match &entries[index].what {
+        Happening::Told { .. } | Happening::Started { .. } => true,
+        // One that is lost in the sending is told once, by its loss.
+        Happening::Sent { message, .. } => wanted(message) && !is_lost_at_once(entries, index),
+        Happening::Dropped { message, .. } => wanted(message),
+        Happening::Received { .. }
+        | Happening::Requested { .. }
+        | Happening::Changed { .. }
+        | Happening::Done(_)
+        | Happening::Crashed { .. }
+        | Happening::Writing { .. }
+        | Happening::Written { .. } => false,
+    }
+}
+
+fn is_lost_at_once(entries: &[Entry], index: usize) -> bool {
+    let Happening::Sent { from, to, .. } = &entries[index].what else { return false };
+    let at = entries[index].at;
+    entries.get(index + 1).is_some_and(|next| {
+        matches!(&next.what, Happening::Dropped { from: f, to: t, sent, .. } if (f, t, *sent) == (from, to, at)) && next.at == at
+    })
+}
+
+/// Whether `next` can be told in one line with `first`.
+fn belongs(first: &Entry, next: &Entry) -> bool {
+    if first.at != next.at {
+        return false;
+    }
+    match (&first.what, &next.what) {
+        (Happening::Told { event: a, .. }, Happening::Told { event: b, .. }) => {
+            a == b && matches!(a, Event::Follows { .. } | Event::LeaderGone { .. })
+        }
+        (Happening::Sent { from: a, message: m, .. }, Happening::Sent { from: b, message: n, .. }) => a == b && m == n,
+        (
+            Happening::Dropped { from: a, message: m, why: x, sent: s, .. },
+            Happening::Dropped { from: b, message: n, why: y, sent: t, .. },
+        ) => a == b && m == n && x == y && s == t,
+        (_, _) => false,
+    }
+}
+
+fn words(entries: &[Entry], group: &[usize]) -> String {
+    let list = |of: fn(&Happening) -> Option<NodeId>| {
+        let ids: Vec<String> = group.iter().filter_map(|index| of(&entries[*index].what)).map(|id| id.to_string()).collect();
+        ids.join(" ")
+    };
+    let first = group[0];
+    match &entries[first].what {
+        Happening::Sent { from, message, .. } => format!("{from} -> {} {message}", list(receiver)),
+        Happening::Dropped { from, message, why, .. } => format!("{from} x> {} {message} ({why})", list(receiver)),
+        Happening::Told { event: Event::Follows { leader, term }, .. } if group.len() > 1 => {
+            format!("{} follow {leader} term={term}", list(teller))
+        }
+        Happening::Told { event: Event::LeaderGone { leader, term, cause }, .. } if group.len() > 1 => {
+            format!("{} give up on {leader} term={term}: {cause}", list(teller))
+        }
+        Happening::Told { node, event: Event::Rejected { term } } => rejected(entries, first, *node, *term),
+        other @ (Happening::Told { .. }
+        | Happening::Started { .. }
+        | Happening::Received { .. }
+        | Happening::Requested { .. }
+        | Happening::Changed { .. }
+        | Happening::Done(_)
+        | Happening::Crashed { .. }
+        | Happening::Writing { .. }
+        | Happening::Written { .. }) => other.to_string(),
+    }
+}
+
+fn receiver(what: &Happening) -> Option<NodeId> {
+    if let Happening::Sent { to, .. } | Happening::Dropped { to, .. } = what { Some(*to) } else { None }
+}
+
+fn teller(what: &Happening) -> Option<NodeId> {
+    if let Happening::Told { node, .. } = what { Some(*node) } else { None }
+}
+
+/// Why a voter refused.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Refusal {
+    InOffice,
+    HearsLeader,
+    Bound,
+    Taken,
+    Stale,
+}
+
+impl Refusal {
+    /// Behind the name of one voter, and behind the names of several.
+    fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Refusal::InOffice => ("is in office", "are in office"),
+            Refusal::HearsLeader => ("hears the leader", "hear the leader"),
+            Refusal::Bound => ("is bound by a promise", "are bound by a promise"),
+            Refusal::Taken => ("voted for another", "voted for another"),
+            Refusal::Stale => ("knows a later term", "know a later term"),
+        }
+    }
+}
+
+/// The line about a candidate that was refused.
+fn rejected(entries: &[Entry], index: usize, node: NodeId, term: Term) -> String {
+    let begun = entries[..index]
+        .iter()
+        .rposition(|entry| matches!(entry.what, Happening::Told { node: it, event: Event::Contends { .. } } if it == node))
+        .unwrap_or(0);
+    let mut earnest = false;
+    let mut refusals: Vec<(NodeId, Refusal)> = Vec::new();
+    for (at, entry) in entries.iter().enumerate().take(index).skip(begun) {
+        if let Happening::Sent { from, message, .. } = &entry.what {
+            let asks = matches!(office_of(message), Some(OfficeMessage::VoteRequest { round: Round::Real, .. }));
+            earnest |= *from == node && asks;
+        }
+        if let Happening::Received { from, to, message, .. } = &entry.what
+            && *to == node
+            && let Some(refusal) = refusal(&entries[..at], *from, message)
+        {
+            refusals.retain(|(voter, _)| voter != from);
+            refusals.push((*from, refusal));
+        }
+    }
+    let round = if earnest { "" } else { " in the pre-vote" };
+    format!("{node} rejected term={term}{round}: {}", reasons(&refusals).unwrap_or_else(|| cause(entries, index, node, term)))
+}
+
+/// Why `from` refused, if `message` is a refusal. `before`: what happened until then.
+fn refusal(before: &[Entry], from: NodeId, message: &Message) -> Option<Refusal> {
+    let Some(OfficeMessage::Vote { answer, .. }) = office_of(message) else { return None };
+    match answer {
+        Answer::Granted => None,
+        Answer::Taken => Some(Refusal::Taken),
+        Answer::Stale => Some(Refusal::Stale),
+        Answer::Loyal => {
+            let view_of =
+                |entry: &Entry| if let Happening::Changed { node, view } = &entry.what { Some((*node, *view)) } else { None };
+            let last = before.iter().rev().filter_map(view_of).find(|(node, _)| *node == from);
+            Some(match last.map(|(_, view)| view) {
+                Some(view) if view.role == Role::Leader => Refusal::InOffice,
+                Some(view) if view.leader.is_some() => Refusal::HearsLeader,
+                Some(_) | None => Refusal::Bound,
+            })
+        }
+    }
+}
+
+/// `1 2 hear the leader, 4 voted for another`
+fn reasons(refusals: &[(NodeId, Refusal)]) -> Option<String> {
+    let kinds = [Refusal::InOffice, Refusal::HearsLeader, Refusal::Bound, Refusal::Taken, Refusal::Stale];
+    let mut parts = Vec::new();
+    for kind in kinds {
+        let mut voters: Vec<NodeId> = refusals.iter().filter(|(_, it)| *it == kind).map(|(voter, _)| *voter).collect();
+        voters.sort_unstable();
+        let (one, several) = kind.words();
+        let names: Vec<String> = voters.iter().map(NodeId::to_string).collect();
+        match voters.len() {
+            0 => {}
+            1 => parts.push(format!("{} {one}", names.join(" "))),
+            _ => parts.push(format!("{} {several}", names.join(" "))),
+        }
+    }
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+/// Why a ballot ended that nobody refused.
+fn cause(entries: &[Entry], index: usize, node: NodeId, term: Term) -> String {
+    let now = entries[index].at;
+    let later = |entry: &Entry| {
+        let Happening::Received { from, to, message, .. } = &entry.what else { return None };
+        (*to == node && message.term() > term).then(|| (*from, message.term()))
+    };
+    let heard = entries[..index].iter().rev().take_while(|entry| entry.at == now).find_map(later);
+    match heard {
+        Some((from, later)) => format!("{from} speaks of term {later}"),
+        None => "too few answered in time".to_owned(),
+    }
+}
