@@ -7,7 +7,7 @@ pub(crate) const CODES: &str = "\
 Exit codes:
   0    the command did what it was asked
   1    the command found what it looks for: a violation, a scenario that fails
-  2    the command line is wrong; nothing was done
+  2    the command line, or a file that it names, is wrong; nothing was done
   3    a file or stream could not be read or written
   130  interrupted by Ctrl-C or SIGTERM; what was found so far is printed";
 
@@ -17,7 +17,6 @@ pub(crate) enum Exit {
     /// It did what it was asked.
     Done,
     /// It found what it looks for.
-    #[cfg_attr(not(test), expect(dead_code, reason = "until a command that searches is wired up"))]
     Found,
     /// The command line is wrong.
     Usage,

@@ -10,6 +10,8 @@ use crate::exit::Exit;
 pub(crate) enum Failure {
     /// A file, stream or signal could not be had.
     Io { what: String, hint: &'static str },
+    /// A file that was given cannot be understood, or what was asked for cannot be done here.
+    Input { what: String, hint: &'static str },
     /// Whoever read our output has closed it. Nothing is wrong: `| head` does so.
     ReaderGone,
 }
@@ -23,7 +25,7 @@ impl Failure {
     /// What to tell the person, if there is something to tell: what went wrong, what to do.
     pub(crate) fn message(&self) -> Option<(&str, &str)> {
         match self {
-            Failure::Io { what, hint } => Some((what, hint)),
+            Failure::Io { what, hint } | Failure::Input { what, hint } => Some((what, hint)),
             Failure::ReaderGone => None,
         }
     }
@@ -32,6 +34,7 @@ impl Failure {
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Failure::Io { .. } => Exit::Io,
+            Failure::Input { .. } => Exit::Usage,
             Failure::ReaderGone => Exit::Done,
         }
     }

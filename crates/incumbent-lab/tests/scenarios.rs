@@ -65,6 +65,16 @@ fn every_scenario_makes_the_trace_that_stands_in_its_file() {
     assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n\n"));
 }
 
+#[test]
+fn the_example_in_the_handbook_is_real() {
+    let handbook = fs::read_to_string(root().join("docs/scenarios.md")).unwrap();
+    let example = handbook.split("```").find_map(|part| part.strip_prefix("text\n")).unwrap();
+    let scenario = scenario::parse("docs/scenarios.md", example).unwrap_or_else(|mistake| panic!("{mistake}"));
+    let outcome = scenario::run(&scenario);
+    assert_eq!(outcome.failures, []);
+    assert_eq!(outcome.rewritten(&scenario), example);
+}
+
 /// A scenario of three nodes around these lines.
 fn with(lines: &str) -> Scenario {
     let text = format!("# a test\ncluster raft nodes=3 seed=7\n{lines}\n");

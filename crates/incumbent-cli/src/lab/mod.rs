@@ -1,6 +1,7 @@
 //! `incumbent lab`: the deterministic world, from the command line. One file a command.
 
 mod protocols;
+mod run;
 
 use clap::Subcommand;
 
@@ -17,12 +18,16 @@ pub(crate) enum LabCommand {
         #[command(flatten)]
         form: Form,
     },
+    /// Run scenarios: print what happens, and whether it is what the file says
+    #[command(after_help = run::EXAMPLES)]
+    Run(run::RunArguments),
 }
 
 /// Runs one of the lab's commands. A long one looks at `interrupt` now and then, and prints what it has when asked to stop.
 pub(crate) fn run(command: LabCommand, interrupt: &Interrupt, console: &mut Console<'_>) -> Result<Exit, Failure> {
     let exit = match command {
         LabCommand::Protocols { form } => protocols::run(form, console),
+        LabCommand::Run(arguments) => run::run(&arguments, interrupt, console),
     }?;
     Ok(if interrupt.asked() { exit.interrupted() } else { exit })
 }

@@ -3,18 +3,17 @@
 //! ```text
 //! # Thesis 9.6: a node that was cut off must not depose a healthy leader when it returns.
 //! cluster raft nodes=3 prevote=on seed=7
-//! run until leader
+//! run until agreed
 //! ----
-//! t=0.171 1 leads term=1
+//! t=0.183 1 contends term=0
+//! t=0.187 1 leads term=1
+//! t=0.188 2 3 follow 1 term=1
 //!
 //! cut 3
 //! run 2s
 //! heal
-//! run 2s
-//! show leader
+//! expect term 1
 //! ----
-//! t=2.203 3 is refused term=2 before the vote: 1 2 hear a leader
-//! leader 1 term=1
 //! ```
 //!
 //! A block is a list of commands, a line `----`, and the trace up to a blank line. [`parse`] reads, [`run`] runs with all
