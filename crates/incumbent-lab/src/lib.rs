@@ -19,3 +19,4 @@ pub mod oracle;
 pub mod trace;
 
 pub mod scenario;
+pub mod report;
