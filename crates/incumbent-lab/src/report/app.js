@@ -39,14 +39,14 @@ function startComparison() {
   chosen.scenario = split?.scenario ?? scenarios[0];
   chosen.nodes = sizes.includes(5) ? 5 : sizes[0];
   const redraws = [
-    plot(byId("plot-cost"), "over the number of nodes", ["messages", "contest_messages", "bytes", "leader_changes"], true, drawGrowth),
-    plot(byId("plot-time"), "over the number of nodes", ["failover_ms", "election_ms", "leaderless_ms", "split_brain_ms"], false, drawGrowth),
+    plot(byId("plot-cost"), "by group size", ["messages", "contest_messages", "bytes", "leader_changes"], true, drawGrowth),
+    plot(byId("plot-time"), "by group size", ["failover_ms", "election_ms", "leaderless_ms", "split_brain_ms"], false, drawGrowth),
     plot(byId("plot-spread"), "over the runs", ["failover_ms", "election_ms", "leaderless_ms", "split_brain_ms", "messages", "contest_messages", "bytes"], false, drawSpread),
   ];
   const redraw = () => redraws.forEach((it) => it());
   const update = () => {
     const note = report.scenarios.find((it) => it.name === chosen.scenario)?.meaning ?? "";
-    byId("scenario-meaning").textContent = `${note} ${chosen.nodes} nodes.`.trim();
+    byId("scenario-meaning").textContent = note;
     showSummary(report.results.filter((it) => it.scenario === chosen.scenario && it.nodes === chosen.nodes));
     redraw();
   };

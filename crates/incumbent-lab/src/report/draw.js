@@ -37,24 +37,26 @@ function digits(value) {
   return Math.round(value).toLocaleString("en-US");
 }
 
+// A number and its unit stay on one line: the space between them does not break.
+
 function formatMs(value) {
   if (value === 0) return "0";
-  if (value < 1000) return digits(value) + " ms";
-  if (value < 10000) return (value / 1000).toFixed(2) + " s";
-  if (value < 100000) return (value / 1000).toFixed(1) + " s";
-  return digits(value / 1000) + " s";
+  if (value < 1000) return digits(value) + "\u00a0ms";
+  if (value < 10000) return (value / 1000).toFixed(2) + "\u00a0s";
+  if (value < 100000) return (value / 1000).toFixed(1) + "\u00a0s";
+  return digits(value / 1000) + "\u00a0s";
 }
 
 function formatCount(value) {
   if (value < 100000) return digits(value);
-  if (value < 1e6) return Math.round(value / 1000) + " k";
-  return digits(value / 1e6) + " M";
+  if (value < 1e6) return Math.round(value / 1000) + "\u00a0k";
+  return digits(value / 1e6) + "\u00a0M";
 }
 
 function formatBytes(value) {
-  if (value < 1000) return digits(value) + (value === 0 ? "" : " B");
-  if (value < 1e6) return digits(value / 1000) + " kB";
-  return digits(value / 1e6) + " MB";
+  if (value < 1000) return digits(value) + (value === 0 ? "" : "\u00a0B");
+  if (value < 1e6) return digits(value / 1000) + "\u00a0kB";
+  return digits(value / 1e6) + "\u00a0MB";
 }
 
 /** How a value of `definition` is written. */
@@ -154,14 +156,15 @@ function tell(x, y, ...children) {
   tip.style.top = top + "px";
 }
 
-/** Calls `redraw` now and whenever the width of `element` changes. */
+/** Calls `redraw` soon, and again whenever the width of `element` changes. */
 function onWidth(element, redraw) {
   let known = -1;
   new ResizeObserver(() => {
     const width = Math.floor(element.getBoundingClientRect().width);
     if (width === known || width === 0) return;
     known = width;
-    redraw(width);
+    // In the next frame: what is drawn changes heights, and an observer that causes what it observes is an error.
+    requestAnimationFrame(() => redraw(width));
   }).observe(element);
 }
 

@@ -12,21 +12,21 @@ use model::{Report, Timeline};
 const TEMPLATE: &str = include_str!("template.html");
 
 /// What fills the gaps that are the same in every report. The scripts share one scope and stand in the order of use.
-const PARTS: [(&str, &str); 8] = [
+const PARTS: [(&str, &str); 9] = [
     ("style", include_str!("style.css")),
     ("theme", include_str!("theme.js")),
     ("draw", include_str!("draw.js")),
     ("summary", include_str!("summary.js")),
     ("plots", include_str!("plots.js")),
     ("stage", include_str!("stage.js")),
+    ("lanes", include_str!("lanes.js")),
     ("player", include_str!("player.js")),
     ("app", include_str!("app.js")),
 ];
 
 /// The whole page. Same report, same bytes.
 pub fn render(report: &Report) -> String {
-    let shown =
-        Report { timelines: report.timelines.iter().map(Timeline::within_limits).collect(), ..report.clone() };
+    let shown = Report { timelines: report.timelines.iter().map(Timeline::within_limits).collect(), ..report.clone() };
     let json = serde_json::to_string(&shown).expect("the report's types are plain: strings, numbers, lists");
     let title = escape_text(&report.meta.title);
     let json = escape_json(&json);

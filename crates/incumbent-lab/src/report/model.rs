@@ -146,12 +146,7 @@ pub fn glossary() -> Vec<Definition> {
             Unit::Count,
             "How many times a run went from at most one leader to two or more.",
         ),
-        define(
-            "failover_ms",
-            "Failover",
-            Unit::Ms,
-            "From the fault that took the leader away until another node is in office.",
-        ),
+        define("failover_ms", "Failover", Unit::Ms, "From the fault that took the leader away until another node is in office."),
         define("election_ms", "Election", Unit::Ms, "From the first node that contends until one is in office."),
         define("leaderless_ms", "Leaderless", Unit::Ms, "How long nobody was in office, in one run."),
         define("leader_changes", "Changes", Unit::Count, "How many times the office went to another node or another term."),
@@ -313,7 +308,7 @@ pub struct Fault {
     pub from_ms: f64,
     /// Until when.
     pub to_ms: f64,
-    /// What it was.
+    /// What it was, as a state that begins and ends: `node 3 is down`.
     pub text: String,
     /// Whom it hit; empty: all.
     pub nodes: Vec<u32>,
@@ -337,7 +332,7 @@ pub struct Happening {
     pub t_ms: f64,
     /// To which node; `None`: to all.
     pub node: Option<u32>,
-    /// What, in words.
+    /// What, in words that follow the node's number: `is elected in term 2`.
     pub text: String,
 }
 

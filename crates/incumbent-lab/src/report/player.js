@@ -1,18 +1,24 @@
-// The player: a recorded run as lanes of roles with messages between them, and a hand on the time.
+// The player: a hand on the time of a recorded run.
 //
-// The lanes are SVG and change with the view; the arrows are a canvas, because there may be thousands, and change with
-// every frame. A *step* is one line of the log: something a node told, a fault, a message sent or heard.
+// A *step* is one line of the log: something a node told, a fault, a message sent or heard. The *view* is the part of the run
+// that the lanes show; while "follow" is on it goes where the steps are, close where they are dense.
 
 /** A message that was lost has no arrival: it is drawn as long on its way as others, and stops half-way. */
 const LOST_FLIGHT_MS = 10;
 const VIEW_MS_MIN = 4;
+/** Closer than this, following would show one arrow and no story. */
+const FOLLOW_MS_MIN = 60;
+/** Steps further apart than this do not belong to one scene. */
+const CALM_MS = 120;
+/** A scene has at most this many steps on each side of the present one. */
+const SCENE_STEPS_MAX = 12;
 /** In the speed "event by event" the time between two steps is stretched or squeezed into these bounds, in ms of the spectator. */
 const BEAT_MS_MIN = 130;
 const BEAT_MS_MAX = 900;
 
 const player = {
   run: null, stage: null, t: 0, step: 0, playing: false, begun: false, held: 0, before: 0,
-  view: { from: 0, to: 1 }, width: 0, ink: {}, geometry: null,
+  view: { from: 0, to: 1 }, goal: null, width: 0, ink: {}, geometry: null,
 };
 
 function startPlayer() {
@@ -32,10 +38,13 @@ function startPlayer() {
   byId("back").addEventListener("click", () => stepBy(-1));
   byId("forward").addEventListener("click", () => stepBy(1));
   byId("scrubber").addEventListener("input", (event) => seek(Number(event.target.value)));
-  byId("upkeep").addEventListener("change", show);
+  byId("upkeep").addEventListener("change", () => {
+    drawBackground();
+    show();
+  });
   byId("zoom-in").addEventListener("click", () => zoom(player.t, 0.5));
   byId("zoom-out").addEventListener("click", () => zoom(player.t, 2));
-  byId("zoom-all").addEventListener("click", () => look(0, player.run.duration_ms));
+  byId("zoom-all").addEventListener("click", lookAtAll);
   byId("player").addEventListener("keydown", onKey);
   touchTrack(byId("track"));
   load(report.timelines[0]);
@@ -55,7 +64,7 @@ function load(recorded) {
   const usual = flights[Math.floor(flights.length / 2)] ?? LOST_FLIGHT_MS;
   run.messages = recorded.messages.map((it) => ({ ...it, end_ms: it.arrived_ms ?? it.sent_ms + usual }));
   run.steps = stepsOf(run);
-  Object.assign(player, { run, t: 0, step: 0, begun: false, held: 0, stage: buildStage(run) });
+  Object.assign(player, { run, t: 0, step: 0, begun: false, held: 0, goal: null, stage: buildStage(run) });
   byId("scrubber").max = run.duration_ms;
   byId("run-lead").textContent = `${run.protocol}, ${run.guarded ? "quorum guard on" : "quorum guard off"}, ${run.nodes.length} nodes, scenario ${run.scenario}.`;
   byId("run-notes").textContent = run.notes.join(" ");
@@ -133,6 +142,7 @@ function stepBy(count) {
   const within = count < 0 && player.t > steps[player.step].t ? 1 : 0;
   const step = clamp(player.step + count + within, 0, steps.length - 1);
   moveTo(steps[step].t, step);
+  followSteps();
 }
 
 /** The one place where the time changes. */
@@ -149,7 +159,7 @@ function setPlaying(playing) {
   byId("player").classList.toggle("playing", playing);
   byId("play").setAttribute("aria-label", playing ? "Pause" : "Play");
   // A screen reader follows steps, not a film.
-  byId("verdict").setAttribute("aria-live", playing ? "off" : "polite");
+  for (const id of ["verdict", "now"]) byId(id).setAttribute("aria-live", playing ? "off" : "polite");
   if (!playing) return;
   if (player.t >= player.run.duration_ms) moveTo(0, 0);
   player.begun = true;
@@ -186,6 +196,7 @@ function beat(passed) {
   const t = next ? steps[step].t + (next.t - steps[step].t) * (held / length()) : steps[step].t;
   moveTo(t, step);
   player.held = held;
+  followSteps();
 }
 
 // ---- the view ------------------------------------------------------------------------------------------------------
@@ -200,152 +211,81 @@ function look(from, to) {
   show();
 }
 
+/** The reader takes the view into their own hands. */
+function lookByHand(from, to) {
+  byId("follow").checked = false;
+  player.goal = null;
+  look(from, to);
+}
+
+const lookAtAll = () => lookByHand(0, player.run.duration_ms);
+
 /** Zooms so that `t` stays where it is on the screen. */
 function zoom(t, factor) {
   const { from, to } = player.view;
   const at = clamp(t, from, to);
-  look(at - (at - from) * factor, at + (to - at) * factor);
+  lookByHand(at - (at - from) * factor, at + (to - at) * factor);
 }
 
 /** A view that is less than the whole goes along with the time. */
 function keepInSight() {
   const { from, to } = player.view;
-  const edge = (to - from) * 0.12;
-  if (player.t >= from + edge && player.t <= to - edge) return;
-  if (from <= 0 && player.t < from + edge && player.t >= from) return;
-  if (to >= player.run.duration_ms && player.t > to - edge && player.t <= to) return;
+  const edge = (to - from) * 0.1;
+  const [low, high] = [from <= 0 ? from : from + edge, to >= player.run.duration_ms ? to : to - edge];
+  if (player.goal !== null || (player.t >= low && player.t <= high)) return;
   const start = clamp(player.t - (to - from) * 0.3, 0, player.run.duration_ms - (to - from));
-  if (start === from) return;
   player.view = { from: start, to: start + (to - from) };
   drawLanes();
 }
 
-const xOf = (t) => player.geometry.left + ((t - player.view.from) / (player.view.to - player.view.from)) * player.geometry.span;
-const tOf = (x) => player.view.from + ((x - player.geometry.left) / player.geometry.span) * (player.view.to - player.view.from);
-const laneOf = (node) => player.geometry.top + (player.run.nodes.indexOf(node) + 0.5) * player.geometry.lane;
-
-/** Where things are on the screen, from the width of the track and the number of nodes. */
-function measure() {
-  const { run, width } = player;
-  const narrow = width < 520;
-  const left = narrow ? 26 : 58;
-  const strips = [run.faults.length > 0 ? 22 : 0, run.overlaps.length > 0 ? 22 : 0];
-  const top = strips[0] + strips[1] + 6;
-  const lane = clamp(Math.floor((narrow ? 300 : 360) / run.nodes.length), 11, 62);
-  const bottom = top + lane * run.nodes.length;
-  return { narrow, left, span: width - left - 8, top, lane, bottom, height: bottom + 26, bar: clamp(lane * 0.3, 4, 17), strips };
+/** Moves the view to where things happen, unless it already shows that well: a camera that never rests is a nuisance. */
+function followSteps() {
+  if (!byId("follow").checked) return;
+  const { run, t } = player;
+  const scene = sceneAt(player.step, t);
+  const span = clamp((scene.to - scene.from) * 1.4, Math.min(FOLLOW_MS_MIN, run.duration_ms), run.duration_ms);
+  const seen = player.goal ?? player.view;
+  const width = seen.to - seen.from;
+  const covered = seen.from <= Math.max(0, scene.from) && seen.to >= Math.min(run.duration_ms, scene.to);
+  if (covered && width < span * 2.2) return;
+  const middle = (scene.from + scene.to) / 2;
+  const from = clamp(middle - span / 2, 0, run.duration_ms - span);
+  const moving = player.goal !== null;
+  player.goal = { from, to: from + span };
+  if (window.matchMedia("(prefers-reduced-motion: reduce)").matches) arrive();
+  else if (!moving) requestAnimationFrame(glide);
 }
 
-// ---- lanes ---------------------------------------------------------------------------------------------------------
-
-function drawLanes() {
-  if (player.width === 0) return;
-  const g = (player.geometry = measure());
-  const { run, view } = player;
-  const svg = byId("lanes");
-  size(svg, player.width, g.height);
-  byId("track").style.height = g.height + "px";
-  const inView = (it) => it.to_ms >= view.from && it.from_ms <= view.to;
-  /** A rectangle of time, cut to the view. */
-  const block = (it, y, height, attributes) => {
-    const x1 = Math.max(xOf(it.from_ms), g.left);
-    const x2 = Math.min(xOf(it.to_ms), g.left + g.span);
-    return shape("rect", { x: x1, y, width: Math.max(1.5, x2 - x1), height, ...attributes });
-  };
-  const parts = [
-    shape("defs", {},
-      shape("pattern", { id: "hatch", width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
-        shape("line", { class: "hatch", x1: 0, x2: 0, y1: 0, y2: 6 })),
-      shape("pattern", { id: "hatch-paused", width: 5, height: 5, patternUnits: "userSpaceOnUse", patternTransform: "rotate(-45)" },
-        shape("line", { class: "hatch paused", x1: 0, x2: 0, y1: 0, y2: 5 }))),
-  ];
-  for (const it of run.faults.filter(inView)) {
-    const nodes = it.nodes.length > 0 ? it.nodes : run.nodes;
-    for (const node of nodes) parts.push(block(it, laneOf(node) - g.lane / 2, g.lane, { class: "fault-shade" }),
-      block(it, laneOf(node) - g.lane / 2, g.lane, { fill: "url(#hatch)" }));
-    parts.push(block(it, 3, g.strips[0] - 5, { class: "fault-strip", rx: 2 }));
-  }
-  parts.push(...stripLabels(run.faults.filter(inView), 3, g.strips[0] - 5, (it) => it.text, "fault-text"));
-  for (const it of run.overlaps.filter(inView)) {
-    parts.push(block(it, g.top, g.bottom - g.top, { class: "overlap-shade" }),
-      block(it, g.strips[0] + 3, g.strips[1] - 5, { class: "overlap-strip", rx: 2 }));
-  }
-  parts.push(...stripLabels(run.overlaps.filter(inView), g.strips[0] + 3, g.strips[1] - 5,
-    (it) => `two leaders · ${formatMs(it.to_ms - it.from_ms)}`, "overlap-text"));
-  for (const node of run.nodes) parts.push(...laneParts(node, inView, block));
-  for (const tick of linearTicks(view.from, view.to, g.narrow ? 3 : 7)) {
-    parts.push(shape("line", { class: "grid", x1: xOf(tick), x2: xOf(tick), y1: g.bottom, y2: g.bottom + 5 }),
-      shape("text", { class: "tick", x: clamp(xOf(tick), g.left + 12, g.left + g.span - 18), y: g.bottom + 19, "text-anchor": "middle" }, axisTime(tick)));
-  }
-  svg.replaceChildren(...parts);
-  svg.setAttribute("aria-label", `Timeline of ${run.title}: ${run.nodes.length} nodes, ${formatMs(run.duration_ms)}, ` +
-    `${run.faults.length} faults, ${run.overlaps.length === 0 ? "never two leaders" : run.overlaps.length + " times two leaders"}.`);
-  drawOverview();
+/** The stretch of time to look at: the steps that hang together with the present one, or the calm on the way to the next. */
+function sceneAt(step, t) {
+  const { steps } = player.run;
+  const next = steps[step + 1];
+  const calm = (at) => steps[at + 1].t - steps[at].t > CALM_MS;
+  if (next && calm(step) && t > steps[step].t) return { from: steps[step].t, to: next.t };
+  let [first, last] = [step, step];
+  while (first > 0 && step - first < SCENE_STEPS_MAX && !calm(first - 1)) first -= 1;
+  while (last < steps.length - 1 && last - step < SCENE_STEPS_MAX && !calm(last)) last += 1;
+  // A step on its own is seen with the calm before it.
+  if (first === last) return { from: steps[Math.max(0, first - 1)].t, to: steps[last].t + CALM_MS };
+  return { from: steps[first].t, to: steps[last].t };
 }
 
-/** One node's lane: its name, its line, its roles. */
-function laneParts(node, inView, block) {
-  const { run } = player;
-  const g = player.geometry;
-  const y = laneOf(node);
-  const parts = [shape("line", { class: "lane", x1: g.left, x2: g.left + g.span, y1: y, y2: y })];
-  if (g.lane >= 13 || run.nodes.indexOf(node) % 2 === 0) {
-    parts.push(shape("text", { class: "label", x: g.left - 8, y: y + 4, "text-anchor": "end" }, (g.narrow ? "" : "node ") + node));
-  }
-  for (const it of run.periods.get(node).filter(inView)) {
-    const bar = block(it, y - g.bar / 2, g.bar, { class: "role role-" + it.role, rx: Math.min(3, g.bar / 2), fill: it.role === "paused" ? "url(#hatch-paused)" : null });
-    parts.push(bar);
-    for (const overlap of run.overlaps.filter((o) => it.role === "leader" && o.nodes.includes(node) && o.from_ms < it.to_ms && o.to_ms > it.from_ms && inView(o))) {
-      parts.push(block({ from_ms: Math.max(it.from_ms, overlap.from_ms), to_ms: Math.min(it.to_ms, overlap.to_ms) }, y - g.bar / 2, g.bar, { class: "role overlap-bar" }));
-    }
-    if (g.bar >= 13 && it.role !== "follower") {
-      const room = Number(bar.getAttribute("width"));
-      const words = [`${it.role} · term ${it.term}`, it.role, `t${it.term}`].find((text) => text.length * 6.1 + 8 < room);
-      if (words) parts.push(shape("text", { class: `bar-text on-${it.role}`, x: Number(bar.getAttribute("x")) + 5, y: y + 3.8 }, words));
-    }
-  }
-  return parts;
+/** Brings the view a part of the way to its goal, frame by frame. */
+function glide() {
+  const { view, goal } = player;
+  if (goal === null) return;
+  const part = 0.16;
+  const next = { from: view.from + (goal.from - view.from) * part, to: view.to + (goal.to - view.to) * part };
+  const left = Math.abs(goal.from - next.from) + Math.abs(goal.to - next.to);
+  if (left < (goal.to - goal.from) * 0.01) return arrive();
+  look(next.from, next.to);
+  requestAnimationFrame(glide);
 }
 
-/** Labels in a strip of blocks: each has the room up to the next one. */
-function stripLabels(items, y, height, textOf, kind) {
-  const g = player.geometry;
-  return items.flatMap((it, at) => {
-    const x = Math.max(xOf(it.from_ms), g.left) + 5;
-    const next = items[at + 1];
-    const room = (next ? Math.max(xOf(next.from_ms), g.left) : g.left + g.span) - x - 4;
-    const text = fitted(textOf(it), room);
-    return text === "" ? [] : [shape("text", { class: "strip-text " + kind, x, y: y + height / 2 + 3.8 }, text, shape("title", {}, textOf(it)))];
-  });
-}
-
-/** `text` cut to about `room` pixels, or nothing if even a word has no room. */
-function fitted(text, room) {
-  const letters = Math.floor(room / 6);
-  if (text.length <= letters) return text;
-  return letters < 6 ? "" : text.slice(0, letters - 1).trimEnd() + "…";
-}
-
-function axisTime(t) {
-  const span = player.view.to - player.view.from;
-  if (span > 2500) return `${Number((t / 1000).toFixed(2))} s`;
-  return `${Number(t.toFixed(span < 20 ? 2 : span < 100 ? 1 : 0))} ms`;
-}
-
-/** The whole run in one strip, under the scrubber: who led, what went wrong, and what the view shows of it. */
-function drawOverview() {
-  const { run, view } = player;
-  const svg = byId("overview");
-  const width = player.width;
-  size(svg, width, 24);
-  const x = (t) => (t / run.duration_ms) * width;
-  const block = (it, y, height, kind) => shape("rect", { class: kind, x: x(it.from_ms), y, width: Math.max(1.5, x(it.to_ms) - x(it.from_ms)), height });
-  svg.replaceChildren(
-    shape("rect", { class: "over-base", x: 0, y: 8, width, height: 8, rx: 4 }),
-    ...run.roles.filter((it) => it.role === "leader").map((it) => block(it, 8, 8, "over-leader")),
-    ...run.overlaps.map((it) => block(it, 8, 8, "over-overlap")),
-    ...run.faults.map((it) => block(it, 19, 3, "over-fault")),
-    shape("rect", { class: "over-view", x: x(view.from) + 0.5, y: 3.5, width: Math.max(4, x(view.to) - x(view.from) - 1), height: 17, rx: 3, visibility: view.to - view.from < run.duration_ms ? "visible" : "hidden" }));
+function arrive() {
+  const goal = player.goal;
+  player.goal = null;
+  look(goal.from, goal.to);
 }
 
 // ---- what changes with every frame -----------------------------------------------------------------------------------
@@ -360,10 +300,12 @@ function show() {
   const scrubber = byId("scrubber");
   scrubber.value = t;
   scrubber.setAttribute("aria-valuetext", `${Math.round(t)} milliseconds. ${verdict.text}. ${run.steps[step].text}`);
+  const present = run.steps[step];
+  setText(byId("now"), (present.node === null ? "" : `Node ${present.node}: `) + present.text);
   showNodes(run, t);
   showLog();
   player.stage.update(t, visibleMessages());
-  drawArrows();
+  drawForeground();
 }
 
 /** Writes only what changed, so that a screen reader is not told the same again. */
@@ -380,7 +322,7 @@ function showLog() {
   if (list.dataset.step === String(step) && list.run === run) return;
   list.dataset.step = step;
   list.run = run;
-  const [before, after] = player.geometry.narrow ? [2, 4] : [5, 6];
+  const [before, after] = player.geometry.narrow ? [2, 4] : [4, 5];
   const first = clamp(step - before, 0, Math.max(0, run.steps.length - before - after - 1));
   list.replaceChildren(...run.steps.slice(first, first + before + after + 1).map((it, offset) => {
     const at = first + offset;
@@ -389,167 +331,9 @@ function showLog() {
         setPlaying(false);
         player.begun = true;
         moveTo(it.t, at);
+        followSteps();
       } }, make("time", {}, it.t.toFixed(1)), make("span", {}, it.node === null ? null : make("b", {}, String(it.node) + " "), it.text)));
   }));
-}
-
-// ---- arrows --------------------------------------------------------------------------------------------------------
-
-/** The page's colours for the canvas, which knows no style sheet. Read again when the theme changes. */
-function readInk() {
-  const style = getComputedStyle(document.documentElement);
-  for (const name of ["paper", "ink", "muted", "faint", "accent", "guard", "danger"]) player.ink[name] = style.getPropertyValue("--" + name).trim();
-}
-
-function drawArrows() {
-  const canvas = byId("arrows");
-  const g = player.geometry;
-  const ratio = window.devicePixelRatio || 1;
-  if (canvas.width !== Math.round(player.width * ratio) || canvas.height !== Math.round(g.height * ratio)) {
-    canvas.width = Math.round(player.width * ratio);
-    canvas.height = Math.round(g.height * ratio);
-    canvas.style.width = player.width + "px";
-    canvas.style.height = g.height + "px";
-  }
-  const pen = canvas.getContext("2d");
-  pen.setTransform(ratio, 0, 0, ratio, 0, 0);
-  pen.clearRect(0, 0, player.width, g.height);
-  pen.save();
-  pen.beginPath();
-  pen.rect(g.left, 0, g.span + 8, g.bottom + 6);
-  pen.clip();
-  const { from, to } = player.view;
-  const messages = visibleMessages().filter((it) => it.end_ms >= from && it.sent_ms <= to);
-  const loud = messages.filter((it) => it.purpose !== "upkeep");
-  drawQuiet(pen, messages.filter((it) => it.purpose === "upkeep"));
-  for (const it of loud) drawLoud(pen, it, loud.length);
-  drawVeil(pen);
-  for (const it of messages) if (player.begun && it.sent_ms <= player.t && player.t <= it.end_ms) drawInFlight(pen, it);
-  pen.restore();
-  drawHead(pen);
-}
-
-/** The two ends of a message's arrow; a lost one ends half-way. */
-function ends(message) {
-  const [y1, y2] = [laneOf(message.from), laneOf(message.to)];
-  const [x1, x2] = [xOf(message.sent_ms), xOf(message.end_ms)];
-  if (message.arrived_ms !== null) return { x1, y1, x2, y2 };
-  return { x1, y1, x2: (x1 + x2) / 2, y2: (y1 + y2) / 2 };
-}
-
-/** Heartbeats and other upkeep: all in one faint stroke. */
-function drawQuiet(pen, messages) {
-  pen.strokeStyle = player.ink.faint;
-  pen.lineWidth = 1;
-  pen.globalAlpha = messages.length > 600 ? 0.5 : 0.9;
-  pen.beginPath();
-  for (const it of messages) {
-    const { x1, y1, x2, y2 } = ends(it);
-    pen.moveTo(x1, y1);
-    pen.lineTo(x2, y2);
-  }
-  pen.stroke();
-  pen.strokeStyle = player.ink.muted;
-  pen.beginPath();
-  for (const it of messages) if (it.arrived_ms === null) cross(pen, ends(it), 2.5);
-  pen.stroke();
-  pen.globalAlpha = 1;
-}
-
-/** The contest itself: an arrow each, with its name where there is room. */
-function drawLoud(pen, message, crowd) {
-  const { x1, y1, x2, y2 } = ends(message);
-  const lost = message.arrived_ms === null;
-  pen.strokeStyle = pen.fillStyle = lost ? player.ink.muted : message.purpose === "guard" ? player.ink.guard : player.ink.ink;
-  pen.lineWidth = 1.25;
-  pen.setLineDash(lost ? [3, 3] : []);
-  pen.beginPath();
-  pen.moveTo(x1, y1);
-  pen.lineTo(x2, y2);
-  pen.stroke();
-  pen.setLineDash([]);
-  const length = Math.hypot(x2 - x1, y2 - y1);
-  pen.beginPath();
-  if (lost) cross(pen, { x2, y2 }, 4);
-  pen.stroke();
-  if (!lost) arrowHead(pen, x1, y1, x2, y2, Math.min(7, length / 3));
-  if (crowd <= 60 && Math.abs(x2 - x1) > message.name.length * 5.6 + 14) nameArrow(pen, message.name, x1, y1, x2, y2);
-}
-
-function cross(pen, { x2, y2 }, s) {
-  pen.moveTo(x2 - s, y2 - s);
-  pen.lineTo(x2 + s, y2 + s);
-  pen.moveTo(x2 + s, y2 - s);
-  pen.lineTo(x2 - s, y2 + s);
-}
-
-function arrowHead(pen, x1, y1, x2, y2, s) {
-  const angle = Math.atan2(y2 - y1, x2 - x1);
-  pen.beginPath();
-  pen.moveTo(x2, y2);
-  pen.lineTo(x2 - s * Math.cos(angle - 0.4), y2 - s * Math.sin(angle - 0.4));
-  pen.lineTo(x2 - s * Math.cos(angle + 0.4), y2 - s * Math.sin(angle + 0.4));
-  pen.fill();
-}
-
-/** The message's name along its arrow, on a bit of paper. */
-function nameArrow(pen, name, x1, y1, x2, y2) {
-  pen.save();
-  pen.font = "11px system-ui, sans-serif";
-  pen.textAlign = "center";
-  pen.translate(x1 + (x2 - x1) * 0.5, y1 + (y2 - y1) * 0.5);
-  pen.rotate(Math.atan2(y2 - y1, x2 - x1));
-  pen.lineWidth = 4;
-  pen.lineJoin = "round";
-  pen.strokeStyle = player.ink.paper;
-  pen.strokeText(name, 0, -4);
-  pen.fillText(name, 0, -4);
-  pen.restore();
-}
-
-/** What is still to come lies under a veil, once somebody has begun to watch. */
-function drawVeil(pen) {
-  if (!player.begun) return;
-  const g = player.geometry;
-  const x = clamp(xOf(player.t), g.left, g.left + g.span);
-  pen.globalAlpha = 0.66;
-  pen.fillStyle = player.ink.paper;
-  pen.fillRect(x, 0, g.left + g.span + 8 - x, g.bottom);
-  pen.globalAlpha = 1;
-}
-
-function drawInFlight(pen, message) {
-  const { x1, y1, x2, y2 } = ends(message);
-  const whole = message.end_ms - message.sent_ms || 1;
-  const part = clamp((player.t - message.sent_ms) / whole, 0, 1);
-  const quiet = message.purpose === "upkeep";
-  pen.strokeStyle = pen.fillStyle = quiet ? player.ink.muted : player.ink.accent;
-  pen.lineWidth = quiet ? 1 : 2;
-  pen.beginPath();
-  pen.moveTo(x1, y1);
-  pen.lineTo(x1 + (x2 - x1) * part, y1 + (y2 - y1) * part);
-  pen.stroke();
-  pen.beginPath();
-  pen.arc(x1 + (x2 - x1) * part, y1 + (y2 - y1) * part, quiet ? 2 : 3.5, 0, 2 * Math.PI);
-  pen.fill();
-}
-
-/** The present: a line over all lanes. */
-function drawHead(pen) {
-  const g = player.geometry;
-  const x = xOf(player.t);
-  if (x < g.left - 1 || x > g.left + g.span + 1) return;
-  pen.strokeStyle = pen.fillStyle = player.ink.accent;
-  pen.lineWidth = 1.5;
-  pen.beginPath();
-  pen.moveTo(x, 2);
-  pen.lineTo(x, g.bottom + 5);
-  pen.stroke();
-  pen.beginPath();
-  pen.moveTo(x - 5, 0);
-  pen.lineTo(x + 5, 0);
-  pen.lineTo(x, 7);
-  pen.fill();
 }
 
 // ---- hands ---------------------------------------------------------------------------------------------------------
@@ -568,7 +352,7 @@ function onKey(event) {
     "+": () => zoom(player.t, 0.5),
     "=": () => zoom(player.t, 0.5),
     "-": () => zoom(player.t, 2),
-    0: () => look(0, player.run.duration_ms),
+    0: lookAtAll,
   };
   if (pressed || !acts[event.key]) return;
   event.preventDefault();
@@ -604,7 +388,7 @@ function touchTrack(track) {
       const t = tOf(pinch.middle);
       const span = (player.view.to - player.view.from) * (pinch.apart / now.apart);
       const from = t - ((now.middle - player.geometry.left) / player.geometry.span) * span;
-      look(from, from + span);
+      lookByHand(from, from + span);
     }
     pinch = now;
   });
@@ -622,7 +406,7 @@ function touchTrack(track) {
     } else if (Math.abs(event.deltaX) > Math.abs(event.deltaY) && player.view.to - player.view.from < player.run.duration_ms) {
       event.preventDefault();
       const by = (event.deltaX / player.geometry.span) * (player.view.to - player.view.from);
-      look(player.view.from + by, player.view.to + by);
+      lookByHand(player.view.from + by, player.view.to + by);
     }
   }, { passive: false });
 }

@@ -205,7 +205,7 @@ function drawRidge(svg, row, definition, x, [left, right], top, step, narrow) {
   const colour = colourOf(row.protocol);
   const base = top + step - 10;
   const room = narrow ? step - 32 : step - 16;
-  const bins = new Array(Math.max(24, Math.floor((right - left) / 9))).fill(0);
+  const bins = new Array(clamp(Math.floor((right - left) / 12), 24, 64)).fill(0);
   for (const value of spread.samples) {
     const place = (x.at(Math.max(value, x.low)) - left) / (right - left);
     bins[clamp(Math.floor(place * bins.length), 0, bins.length - 1)] += 1;

@@ -4,6 +4,9 @@ const STAGE_SIZE = 280;
 /** More nodes than this would be dots in a circle: the lanes show them better. */
 const STAGE_NODES_MAX = 30;
 
+/** With more messages than this on their way, names would cover them. */
+const NAMED_PARCELS_MAX = 12;
+
 /** Shapes that tell the roles apart without colour. Drawn in a box of 16 by 16. */
 const ROLE_GLYPHS = {
   follower: "M8 3a5 5 0 1 0 0 10a5 5 0 1 0 0-10zM8 5a3 3 0 1 1 0 6a3 3 0 1 1 0-6z",
@@ -36,7 +39,7 @@ function verdictAt(run, t) {
   if (overlap) {
     const two = leaders.filter((it) => overlap.nodes.includes(it.node));
     const names = (two.length > 0 ? two.map(word) : overlap.nodes.map(String));
-    return { danger: true, text: `Two leaders at once: ${sentenceList(names).join("")}` };
+    return { danger: true, text: `Two leaders: ${sentenceList(names).join("")}` };
   }
   if (leaders.length === 0) {
     const running = run.nodes.filter((node) => periodAt(run, node, t)?.role === "candidate");
@@ -51,9 +54,13 @@ function verdictAt(run, t) {
 function showNodes(run, t) {
   const overlap = overlapAt(run, t);
   const list = byId("nodes");
+  const periods = run.nodes.map((node) => periodAt(run, node, t));
+  // Sixty times a second is often enough to look, and too often to build the same list again.
+  if (list.shown && list.shown.run === run && list.shown.overlap === overlap && list.shown.periods.every((it, at) => it === periods[at])) return;
+  list.shown = { run, overlap, periods };
   list.classList.toggle("many", run.nodes.length > 9);
-  list.replaceChildren(...run.nodes.map((node) => {
-    const period = periodAt(run, node, t);
+  list.replaceChildren(...run.nodes.map((node, at) => {
+    const period = periods[at];
     const role = period?.role ?? "down";
     const danger = role === "leader" && overlap?.nodes.includes(node);
     return make("li", { class: danger ? "danger" : "" }, roleGlyph(role), make("b", {}, String(node)),
@@ -97,7 +104,8 @@ function buildStage(run) {
       shape("text", { x, y: y + radius * 0.32, "text-anchor": "middle", "font-size": Math.max(9, radius * 0.85) }, String(node)));
     return [node, group];
   }));
-  svg.append(traffic, ...nodes.values());
+  const names = shape("g");
+  svg.append(traffic, ...nodes.values(), names);
 
   /** A point between two nodes, measured from edge to edge. */
   function between(from, to, part) {
@@ -125,6 +133,20 @@ function buildStage(run) {
     return parts;
   }
 
+  /** A name beside each message that needs one, none on top of another. */
+  function nameMessages(loud, t) {
+    const taken = [];
+    return [...broadcasts(loud)].map(([message]) => {
+      const part = clamp((t - message.sent_ms) / (message.end_ms - message.sent_ms || 1), 0, 1);
+      const at = between(message.from, message.to, message.arrived_ms === null ? part * 0.5 : part);
+      while (taken.some((it) => Math.abs(it.x - at.x) < 70 && Math.abs(it.y - at.y) < 13)) at.y += 13;
+      taken.push(at);
+      // Towards the middle of the stage, where there is room.
+      const side = at.x > middle ? "end" : "start";
+      return shape("text", { class: "parcel-name", x: at.x + (side === "end" ? -9 : 9), y: at.y + 4, "text-anchor": side }, message.name);
+    });
+  }
+
   return {
     update(t, messages) {
       const overlap = overlapAt(run, t);
@@ -134,7 +156,10 @@ function buildStage(run) {
         const danger = role === "leader" && overlap?.nodes.includes(node);
         group.setAttribute("class", `member role-${role}${hit ? " hit" : ""}${danger ? " danger" : ""}`);
       }
-      traffic.replaceChildren(...messages.filter((it) => it.sent_ms <= t && t <= it.end_ms).flatMap((it) => drawMessage(it, t)));
+      const flying = messages.filter((it) => it.sent_ms <= t && t <= it.end_ms);
+      const loud = flying.filter((it) => it.purpose !== "upkeep");
+      traffic.replaceChildren(...flying.flatMap((it) => drawMessage(it, t)));
+      names.replaceChildren(...(loud.length <= NAMED_PARCELS_MAX ? nameMessages(loud, t) : []));
     },
   };
 }

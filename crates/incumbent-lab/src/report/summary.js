@@ -55,29 +55,34 @@ function endings(rows) {
   return { class: "warning", parts: ["Ended without a leader: ", ...sentenceList(each), "."] };
 }
 
-function speed(rows) {
-  const measure = rows.some((row) => row.measures.failover_ms) ? "failover_ms" : "election_ms";
-  const ranked = ranking(rows, measure);
-  if (ranked.length < 2) return null;
-  const [first, last] = [ranked[0], ranked[ranked.length - 1]];
-  const deed = measure === "failover_ms" ? "replaced its leader fastest" : "elected fastest";
-  if (last.value < first.value * 1.05) {
-    return { class: "note", parts: [`All took about the same time: ${formatMs(first.value)} in the median run.`] };
-  }
-  return { class: "note", parts: [strong(inWords(first.row)), ` ${deed}: ${formatMs(first.value)} in the median run. Slowest: `,
-    strong(inWords(last.row)), `, ${formatMs(last.value)}.`] };
+/** Whoever had two leaders is no bargain: the best are looked for among the others, if there are any. */
+function worthy(rows) {
+  const safe = rows.filter((row) => !hadTwo(row));
+  return safe.length === 0 || safe.length === rows.length ? { rows, among: "" } : { rows: safe, among: " among the safe" };
 }
 
-function cost(rows) {
-  const ranked = ranking(rows, "messages");
+function speed(all) {
+  const { rows, among } = worthy(all);
+  const measure = rows.some((row) => row.measures.failover_ms) ? "failover_ms" : "election_ms";
+  const deed = measure === "failover_ms" ? "Fastest failover" : "Fastest election";
+  return extremes(ranking(rows, measure), among, deed, "slowest", formatMs, "took about as long");
+}
+
+function cost(all) {
+  const { rows, among } = worthy(all);
+  return extremes(ranking(rows, "messages"), among, "Fewest messages", "most", formatCount, "sent about as many messages");
+}
+
+/** The first and the last of a ranking, in a sentence. */
+function extremes(ranked, among, first, last, write, alike) {
   if (ranked.length < 2) return null;
-  const [first, last] = [ranked[0], ranked[ranked.length - 1]];
-  if (last.value < first.value * 1.05) {
-    return { class: "note", parts: [`All sent about as many messages: ${formatCount(first.value)} in the median run.`] };
+  const [low, high] = [ranked[0], ranked[ranked.length - 1]];
+  if (high.value < low.value * 1.05) {
+    return { class: "note", parts: [`${among === "" ? "All" : "All of the safe ones"} ${alike}: ${write(low.value)} in the median run.`] };
   }
-  const times = first.value > 0 ? ` (${digits(last.value / first.value)} times as many)` : "";
-  return { class: "note", parts: [strong(inWords(first.row)), ` sent the fewest messages: ${formatCount(first.value)}. Most: `,
-    strong(inWords(last.row)), `, ${formatCount(last.value)}${times}.`] };
+  const times = low.value > 0 && high.value >= 1.5 * low.value ? `, ${digits(high.value / low.value)} times as much` : "";
+  return { class: "note", parts: [`${first}${among}: `, strong(inWords(low.row)), `, ${write(low.value)} in the median run; ${last}: `,
+    strong(inWords(high.row)), `, ${write(high.value)}${times}.`] };
 }
 
 /** The rows that have `measure`, by their median. */
@@ -121,10 +126,11 @@ function cell(row, definition, largest) {
   const write = formatOf(definition);
   const dangerous = definition.measure.startsWith("split_brain") && spread.max > 0;
   // A danger that happened once in a thousand runs must not read as zero.
-  const tail = dangerous && spread.p99 === 0 ? "max " + write(spread.max) : write(spread.p99);
+  const tail = dangerous && spread.p99 === 0 ? "max " + write(spread.max) : spread.p99 === spread.p50 ? "" : write(spread.p99);
   const all = Math.max(largest.p50, largest.p99) || 1;
   const bar = make("span", { class: "bar", "aria-hidden": "true" },
-    make("i", { style: `width:${(100 * spread.p50) / all}%` }), make("b", { style: `left:${(100 * spread.p99) / all}%` }));
+    make("i", { style: `width:${(100 * spread.p50) / all}%` }),
+    spread.p99 > 0 ? make("b", { style: `left:${(100 * spread.p99) / all}%` }) : null);
   return make("td", {
     class: "figure" + (dangerous ? " danger" : ""),
     title: `${definition.label}: median ${write(spread.p50)}, 99th percentile ${write(spread.p99)}, mean ${write(spread.mean)}, least ${write(spread.min)}, most ${write(spread.max)}`,

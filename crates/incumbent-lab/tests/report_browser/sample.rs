@@ -11,8 +11,8 @@ use incumbent_protocol::protocol::Purpose;
 /// How many runs each entry of the sample pretends to have had.
 const RUNS: u32 = 200;
 
-pub const PROTOCOLS: [&str; 4] = ["bully", "ring", "chang-roberts", "raft"];
-pub const SCENARIOS: [(&str, &str); 5] = [
+pub(crate) const PROTOCOLS: [&str; 4] = ["bully", "ring", "chang-roberts", "raft"];
+pub(crate) const SCENARIOS: [(&str, &str); 5] = [
     ("cold-start", "All nodes start at once and elect their first leader."),
     ("leader-crash", "A settled leader crashes; the others notice and elect another one."),
     ("partition", "The network splits so that the leader is with the smaller part; after two seconds it heals."),
@@ -22,7 +22,7 @@ pub const SCENARIOS: [(&str, &str); 5] = [
 const SIZES: [u32; 5] = [3, 5, 10, 50, 100];
 
 /// The whole sample.
-pub fn report() -> Report {
+pub(crate) fn report() -> Report {
     let mut chance = Chance::new(7);
     let mut results = Vec::new();
     for (scenario, _) in SCENARIOS {
@@ -216,7 +216,7 @@ impl Recorder {
 const SPLIT_AT: f64 = 600.0;
 const SPLIT_TOLD_AT: f64 = 905.0;
 /// When the sample's second leader takes office; the test looks for it.
-pub const TWO_LEADERS_FROM: f64 = 985.0;
+pub(crate) const TWO_LEADERS_FROM: f64 = 985.0;
 const HEALED_AT: f64 = 2100.0;
 
 /// The overlap that must be red: both parts of a split group have a leader.
@@ -296,7 +296,7 @@ fn raft_crash() -> Timeline {
     let mut it = Recorder::new("Raft: the leader crashes, and the vote splits once", "raft", true, "leader-crash", 5, 1500.0);
     it.settled(3, 4);
     it.heartbeats(3, 4, 10.0, 300.0);
-    it.fault(300.0, 1000.0, "node 3 crashes", &[3]);
+    it.fault(300.0, 1000.0, "node 3 is down", &[3]);
     it.role(300.0, 3, Standing::Down, 4, None);
     for (at, candidate, voter) in [(472.0, 1, 2), (479.0, 5, 4)] {
         it.role(at, candidate, Standing::Candidate, 5, None);
@@ -352,7 +352,7 @@ fn crowd() -> Timeline {
     let mut it = Recorder::new("Bully, 25 nodes: a crash with a crowd", "bully", true, "leader-crash", 25, 4000.0);
     it.settled(25, 1);
     it.heartbeats(25, 1, 10.0, 1500.0);
-    it.fault(1500.0, 4000.0, "node 25 crashes", &[25]);
+    it.fault(1500.0, 4000.0, "node 25 is down", &[25]);
     it.role(1500.0, 25, Standing::Down, 1, None);
     for node in 18..=24 {
         let at = 1700.0 + f64::from(24 - node) * 9.0;

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 
 /// A running browser with one page.
-pub struct Browser {
+pub(crate) struct Browser {
     driver: Child,
     /// Kept open: a driver that writes to a closed pipe would die of it.
     stdout: BufReader<ChildStdout>,
@@ -27,7 +27,7 @@ pub struct Browser {
 
 impl Browser {
     /// Starts a browser whose profile is a new directory below `scratch`.
-    pub fn start(scratch: &Path, name: &str) -> Browser {
+    pub(crate) fn start(scratch: &Path, name: &str) -> Browser {
         let chromium = program("chromium");
         let profile = scratch.join(format!("profile-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&profile);
@@ -53,7 +53,7 @@ impl Browser {
         });
         let answer = browser.ask("POST", "/session", &json!({ "capabilities": { "alwaysMatch": wanted } }));
         browser.session = Some(answer["sessionId"].as_str().expect("a session has an id").to_owned());
-        browser.call("POST", "/timeouts", &json!({ "script": 20_000, "pageLoad": 30_000 }));
+        browser.call("POST", "/timeouts", &json!({ "script": 50_000, "pageLoad": 50_000 }));
         // Before any script of the page: an error while it loads must not go unseen.
         browser.devtools(
             "Page.addScriptToEvaluateOnNewDocument",
@@ -65,66 +65,74 @@ impl Browser {
     }
 
     /// Loads a file and waits until it is loaded.
-    pub fn open(&self, file: &Path) {
+    pub(crate) fn open(&self, file: &Path) {
         self.call("POST", "/url", &json!({ "url": format!("file://{}", file.display()) }));
     }
 
     /// Runs `script` as the body of a function in the page and gives what it returns.
-    pub fn run(&self, script: &str) -> Value {
+    pub(crate) fn run(&self, script: &str) -> Value {
         self.call("POST", "/execute/sync", &json!({ "script": script, "args": [] }))
     }
 
+    /// Runs `script`, which calls `done` with what it found out.
+    pub(crate) fn run_async(&self, script: &str) -> Value {
+        let script = format!("const done = arguments[0]; {script}");
+        self.call("POST", "/execute/async", &json!({ "script": script, "args": [] }))
+    }
+
     /// Waits, frame by frame, until the expression `condition` is true in the page; fails after the script timeout.
-    pub fn until(&self, condition: &str) {
-        let script = format!(
-            "const done = arguments[0]; const look = () => {{ if ({condition}) done(true); else requestAnimationFrame(look); }}; look();"
-        );
-        self.call("POST", "/execute/async", &json!({ "script": script, "args": [] }));
+    pub(crate) fn until(&self, condition: &str) {
+        self.run_async(&format!("const look = () => {{ if ({condition}) done(); else requestAnimationFrame(look); }}; look();"));
+    }
+
+    /// Waits until the page has been drawn `count` times more.
+    pub(crate) fn frames(&self, count: u32) {
+        self.run_async(&format!(
+            "let left = {count}; const next = () => {{ if (left-- === 0) done(); else requestAnimationFrame(next); }}; next();"
+        ));
     }
 
     /// Clicks an element as a person does: it has to be visible and not covered by another one.
-    pub fn click(&self, css: &str) {
+    pub(crate) fn click(&self, css: &str) {
         let element = self.find(css);
         self.call("POST", &format!("/element/{element}/click"), &json!({}));
     }
 
     /// Presses keys on the element that has the focus.
-    pub fn press(&self, key: &str) {
+    pub(crate) fn press(&self, key: &str) {
         let actions = json!([{ "type": "keyDown", "value": key }, { "type": "keyUp", "value": key }]);
         self.call("POST", "/actions", &json!({ "actions": [{ "type": "key", "id": "keys", "actions": actions }] }));
     }
 
     /// Speaks to the browser's own debugging interface.
-    pub fn devtools(&self, command: &str, params: &Value) -> Value {
+    pub(crate) fn devtools(&self, command: &str, params: &Value) -> Value {
         self.call("POST", "/goog/cdp/execute", &json!({ "cmd": command, "params": params }))
     }
 
     /// Makes the page as wide as a device with `width` by `height` points.
-    pub fn resize(&self, width: u32, height: u32, mobile: bool) {
+    pub(crate) fn resize(&self, width: u32, height: u32, mobile: bool) {
         let scale = if mobile { 2 } else { 1 };
         let metrics = json!({ "width": width, "height": height, "deviceScaleFactor": scale, "mobile": mobile });
         self.devtools("Emulation.setDeviceMetricsOverride", &metrics);
-        // Two frames: in the first the page hears of it, in the second it has drawn.
-        self.until(&format!("(window.__frames = innerWidth === {width} ? (window.__frames || 0) + 1 : 0) > 2"));
-        self.run("window.__frames = 0");
+        self.until(&format!("innerWidth === {width}"));
+        // In one the page hears of its width, in the next it draws; one more for what the drawing moves.
+        self.frames(3);
     }
 
     /// Tells the page that the system is `light` or `dark`.
-    pub fn prefer(&self, scheme: &str) {
+    pub(crate) fn prefer(&self, scheme: &str) {
         let feature = json!({ "name": "prefers-color-scheme", "value": scheme });
         self.devtools("Emulation.setEmulatedMedia", &json!({ "features": [feature] }));
     }
 
     /// A picture of the whole page, or of the element `css`.
-    pub fn picture(&self, css: Option<&str>, to: &Path) {
+    pub(crate) fn picture(&self, css: Option<&str>, to: &Path) {
         let clip = match css {
             Some(css) => self.run(&format!(
                 "const box = document.querySelector('{css}').getBoundingClientRect(); \
                  return {{ x: box.left + scrollX, y: box.top + scrollY, width: box.width, height: box.height, scale: 1 }}"
             )),
-            None => self.run(
-                "return { x: 0, y: 0, width: innerWidth, height: document.documentElement.scrollHeight, scale: 1 }",
-            ),
+            None => self.run("return { x: 0, y: 0, width: innerWidth, height: document.documentElement.scrollHeight, scale: 1 }"),
         };
         let picture =
             self.devtools("Page.captureScreenshot", &json!({ "format": "png", "captureBeyondViewport": true, "clip": clip }));
@@ -132,7 +140,7 @@ impl Browser {
     }
 
     /// What the browser has written to its log of `kind` (`browser` or `performance`) since the last call.
-    pub fn log(&self, kind: &str) -> Vec<Value> {
+    pub(crate) fn log(&self, kind: &str) -> Vec<Value> {
         self.call("POST", "/se/log", &json!({ "type": kind })).as_array().cloned().unwrap_or_default()
     }
 
@@ -173,7 +181,7 @@ impl Drop for Browser {
 }
 
 /// The path of a program that has to be there.
-fn program(name: &str) -> PathBuf {
+pub(crate) fn program(name: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).map(|directory| directory.join(name)).find(|file| file.is_file()).unwrap_or_else(|| {
         panic!("{name} is missing: `cargo xtask test` installs it (Debian packages chromium and chromium-driver)")
