@@ -114,7 +114,8 @@ impl Browser {
         let scale = if mobile { 2 } else { 1 };
         let metrics = json!({ "width": width, "height": height, "deviceScaleFactor": scale, "mobile": mobile });
         self.devtools("Emulation.setDeviceMetricsOverride", &metrics);
-        self.until(&format!("innerWidth === {width}"));
+        // Not innerWidth: a page that is too wide for a phone makes that grow.
+        self.until(&format!("document.documentElement.clientWidth === {width}"));
         // In one the page hears of its width, in the next it draws; one more for what the drawing moves.
         self.frames(3);
     }
