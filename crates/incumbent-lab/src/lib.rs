@@ -18,5 +18,5 @@ pub mod observation;
 pub mod oracle;
 pub mod trace;
 
-pub mod scenario;
 pub mod report;
+pub mod scenario;

@@ -233,7 +233,7 @@ pub struct Timeline {
     /// When two or more nodes were in office at once.
     pub overlaps: Vec<Overlap>,
     /// What the nodes told their users.
-    pub events: Vec<Happening>,
+    pub events: Vec<Remark>,
     /// What is left out of the picture, if anything.
     pub notes: Vec<String>,
 }
@@ -327,7 +327,7 @@ pub struct Overlap {
 
 /// Something a node told its user, or that happened to it.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Happening {
+pub struct Remark {
     /// When.
     pub t_ms: f64,
     /// To which node; `None`: to all.

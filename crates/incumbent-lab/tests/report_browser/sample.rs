@@ -2,7 +2,7 @@
 //! recorded runs written by hand. No measurement: the shapes matter here, not the values.
 
 use incumbent_lab::report::model::{
-    Arrow, Fault, Happening, Measures, Meta, Outcome, Overlap, Period, Report, ScenarioNote, Setting, Spread, Standing, Timeline,
+    Arrow, Fault, Measures, Meta, Outcome, Overlap, Period, Remark, Report, ScenarioNote, Setting, Spread, Standing, Timeline,
     glossary,
 };
 use incumbent_protocol::chance::Chance;
@@ -166,7 +166,7 @@ impl Recorder {
     }
 
     fn tell(&mut self, at: f64, node: u32, text: &str) {
-        self.run.events.push(Happening { t_ms: at, node: Some(node), text: text.into() });
+        self.run.events.push(Remark { t_ms: at, node: Some(node), text: text.into() });
     }
 
     /// Sends a message and says when it arrives (or would have).
