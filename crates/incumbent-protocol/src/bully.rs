@@ -10,14 +10,14 @@
 use core::fmt;
 
 use crate::office::{Mandate, Notice, Office, OfficeMessage, Voting};
-use crate::protocol::{Claim, Effects, Event, Input, NodeId, Protocol, Purpose, Record, Request, Role, Term, View, Wire};
+use crate::protocol::{Claim, Effects, Input, NodeId, Protocol, Purpose, Record, Request, Role, Term, View, Wire};
 use crate::settings::{Settings, Takeover};
 use crate::time::Instant;
 
 /// What Bully nodes say to each other.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum BullyMessage {
-    /// "The leader is gone; are you there?" Only ever to greater ids.
+    /// "The leader is gone; are you there?" To greater ids, and to a leader in doubt.
     Election {
         /// The sender's term.
         term: Term,
@@ -138,14 +138,11 @@ impl Bully {
     }
 
     fn on_election(&mut self, now: Instant, from: NodeId, out: &mut Effects<BullyMessage>) {
-        if from > self.office.me() {
-            return;
-        }
         if self.office.is_in_office(now) {
             // It has lost sight of us, or was told to ask: nothing has changed.
             return self.office.assure(now, from, out);
         }
-        if !self.office.may_stand(now) {
+        if from > self.office.me() || !self.office.may_stand(now) {
             return;
         }
         out.send(from, BullyMessage::Alive { term: self.office.term() });
@@ -194,12 +191,13 @@ impl Bully {
         }
     }
 
-    /// Asks all greater ids whether they are there.
+    /// Asks all greater ids whether they are there, and a smaller leader whether it still is.
     fn contend(&mut self, now: Instant, out: &mut Effects<BullyMessage>) {
         let (me, term) = (self.office.me(), self.office.term());
-        out.emit(Event::Contends { term });
+        let doubted = self.office.leader();
+        self.office.contends(out);
         let mut greatest = true;
-        for to in self.office.others().filter(|id| *id > me) {
+        for to in self.office.others().filter(|id| *id > me || Some(*id) == doubted) {
             greatest = false;
             out.send(to, BullyMessage::Election { term });
         }

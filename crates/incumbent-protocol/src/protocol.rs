@@ -243,6 +243,8 @@ pub enum Cause {
     Released,
     /// Its process is proven dead.
     Dead,
+    /// An election was called, by this node's user or by another node. If the leader is well, it is followed again at once.
+    Challenged,
 }
 
 impl fmt::Display for Cause {
@@ -251,6 +253,7 @@ impl fmt::Display for Cause {
             Cause::Silent => "silent",
             Cause::Released => "left office",
             Cause::Dead => "proven dead",
+            Cause::Challenged => "challenged",
         })
     }
 }

@@ -205,7 +205,7 @@ impl<R: Rule> RingNode<R> {
         if self.office.is_in_office(now) || self.office.is_candidate() || !self.office.may_stand(now) {
             return;
         }
-        out.emit(Event::Contends { term: self.office.term() });
+        self.office.contends(out);
         self.enter_contest(now);
         R::begin(self, now, out);
     }

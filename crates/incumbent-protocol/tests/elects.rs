@@ -284,3 +284,35 @@ fn a_term_beyond_reason_is_ignored_and_the_last_term_is_never_passed() {
         assert!(!out.as_slice().iter().any(|it| matches!(it, Effect::Persist { .. })), "{kind}");
     }
 }
+
+#[test]
+fn an_election_called_under_a_healthy_leader_changes_nothing_and_comes_to_an_end() {
+    each(|kind, guard| {
+        let settings = Settings::of((1..=5).map(NodeId)).guard(guard).takeover(Takeover::WhenFree).build().unwrap();
+        let mut group = Group::with(kind, settings);
+        group.run(SECOND * 2);
+        // A smaller id in office, and all others willing to stand again.
+        let first = group.leader();
+        let leader = NodeId(if first == NodeId(3) { 2 } else { 3 });
+        group.input(first, Input::Request(Request::HandOver { to: leader }));
+        group.run(SECOND * 5);
+        assert_eq!(group.leader(), leader, "{kind} {guard:?}");
+        let term = group.nodes[&leader].view().term;
+        group.events.clear();
+        for id in 1..=5 {
+            group.input(NodeId(id), Input::Request(Request::Campaign));
+        }
+        group.run(SECOND * 2);
+        assert_eq!(group.leader(), leader, "{kind} {guard:?}");
+        assert_eq!(group.nodes[&leader].view().term, term, "{kind} {guard:?}");
+        let mut open = BTreeMap::new();
+        for (id, event) in &group.events {
+            match event {
+                Event::Contends { .. } => open.insert(*id, true),
+                Event::Follows { .. } | Event::Rejected { .. } | Event::Elected { .. } => open.insert(*id, false),
+                Event::Lost { .. } | Event::LeaderGone { .. } | Event::Asked { .. } | Event::Ignored { .. } => None,
+            };
+        }
+        assert!(open.values().all(|open| !open), "{kind} {guard:?}: {:?}", group.events);
+    });
+}

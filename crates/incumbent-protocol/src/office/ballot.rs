@@ -5,7 +5,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::{Answer, Held, Mandate, Notice, Office, OfficeMessage, Promise, Reign, Round, Seat};
+use super::{Answer, Held, Mandate, Notice, Office, OfficeMessage, Promise, Reign, Round, Seat, Voting};
 use crate::protocol::{Effects, Event, NodeId, Term};
 use crate::settings::PreVote;
 use crate::time::Instant;
@@ -36,7 +36,10 @@ impl Office {
             self.due_at = self.promise.until + self.nudge();
             return Notice::Nothing;
         }
-        out.emit(Event::Contends { term: self.term });
+        if self.voting == Voting::Always || mandate != Mandate::Vacancy {
+            // Otherwise the contest that led here has said so already.
+            self.contends(out);
+        }
         let asks_first = self.settings.pre_vote() == PreVote::On && mandate == Mandate::Vacancy;
         if asks_first {
             self.open(now, Round::Pre, term, released);

@@ -335,6 +335,10 @@ impl Office {
         self.term
     }
 
+    pub(crate) fn leader(&self) -> Option<NodeId> {
+        self.leader
+    }
+
     /// Notes that somebody is at `term`.
     pub(crate) fn hear_of(&mut self, term: Term) {
         self.rumour = self.rumour.max(term);
@@ -358,6 +362,14 @@ impl Office {
     pub(crate) fn hears_leader(&self, now: Instant) -> bool {
         self.leader.is_some_and(|leader| leader != self.me)
             && now - self.detector.heard_at() <= self.settings.pace().heartbeat * 2
+    }
+
+    /// A contest begins: whoever led is in doubt until it is heard again.
+    pub(crate) fn contends<M>(&mut self, out: &mut Effects<M>) {
+        if let Some(leader) = self.leader.take() {
+            out.emit(Event::LeaderGone { leader, term: self.term, cause: Cause::Challenged });
+        }
+        out.emit(Event::Contends { term: self.term });
     }
 
     /// Waits for a leader from now on, with fresh patience.
