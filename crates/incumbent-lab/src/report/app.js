@@ -21,12 +21,33 @@ function showMasthead() {
 }
 
 /** A group of radio buttons that look like chips. */
-function chips(fieldset, name, values, picked, choose) {
+function chips(group, name, values, picked, choose) {
   for (const value of values) {
     const input = make("input", { type: "radio", name, value, onchange: () => choose(value) });
     input.checked = value === picked;
-    fieldset.append(make("label", {}, input, make("span", {}, String(value))));
+    group.append(make("label", {}, input, make("span", {}, String(value))));
   }
+}
+
+const sizesOf = (scenario) => [...new Set(report.results.filter((it) => it.scenario === scenario).map((it) => it.nodes))].sort((a, b) => a - b);
+
+/** Only sizes that were measured can be chosen; if the present one was not, the next best is. */
+function offerSizes() {
+  const there = sizesOf(chosen.scenario);
+  if (!there.includes(chosen.nodes)) chosen.nodes = there.includes(5) ? 5 : there[0];
+  for (const input of byId("sizes").querySelectorAll("input")) {
+    input.disabled = !there.includes(Number(input.value));
+    input.checked = Number(input.value) === chosen.nodes;
+  }
+}
+
+/** What the plots over the size can show of this scenario. */
+function growthLead() {
+  const there = sizesOf(chosen.scenario);
+  if (there.length > 1) return `The same scenario in groups of ${there[0]} to ${there[there.length - 1]} nodes.`;
+  const others = scenarios.filter((it) => sizesOf(it).length > 1);
+  const elsewhere = others.length === 0 ? "" : ` Growth was measured in ${sentenceList(others).join("")}.`;
+  return `This scenario was measured with ${there[0]} nodes only.${elsewhere}`;
 }
 
 function startComparison() {
@@ -47,6 +68,8 @@ function startComparison() {
   const update = () => {
     const note = report.scenarios.find((it) => it.name === chosen.scenario)?.meaning ?? "";
     byId("scenario-meaning").textContent = note;
+    byId("growth-lead").textContent = growthLead();
+    offerSizes();
     showSummary(report.results.filter((it) => it.scenario === chosen.scenario && it.nodes === chosen.nodes));
     redraw();
   };

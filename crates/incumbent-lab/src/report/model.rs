@@ -246,7 +246,7 @@ pub enum Standing {
     Follower,
     /// Takes part in an election that it may win.
     Candidate,
-    /// In office.
+    /// In office by its own belief, until it says otherwise or its lease has run out.
     Leader,
     /// Crashed.
     Down,

@@ -3,16 +3,23 @@
 // A *step* is one line of the log: something a node told, a fault, a message sent or heard. The *view* is the part of the run
 // that the lanes show; while "follow" is on it goes where the steps are, close where they are dense.
 
-/** A message that was lost has no arrival: it is drawn as long on its way as others, and stops half-way. */
-const LOST_FLIGHT_MS = 10;
-const VIEW_MS_MIN = 4;
+/** How long a message takes if none has arrived from which to learn it. */
+const FLIGHT_MS = 10;
+/*
+ * All that concerns the scale of time is counted in *flights*: what a message usually takes. So a machine room with half a
+ * millisecond from node to node is shown like a continent with fifty.
+ */
+/** Closer than this there is nothing more to see. */
+const VIEW_FLIGHTS_MIN = 1;
 /** Closer than this, following would show one arrow and no story. */
-const FOLLOW_MS_MIN = 60;
+const FOLLOW_FLIGHTS_MIN = 6;
 /** Steps further apart than this do not belong to one scene. */
-const CALM_MS = 120;
+const CALM_FLIGHTS = 12;
+/** In the speed "event by event" a flight takes this long, in ms of the spectator, within the bounds below. */
+const BEAT_MS_PER_FLIGHT = 300;
 /** A scene has at most this many steps on each side of the present one. */
 const SCENE_STEPS_MAX = 12;
-/** In the speed "event by event" the time between two steps is stretched or squeezed into these bounds, in ms of the spectator. */
+/** The time between two steps is stretched or squeezed into these bounds, in ms of the spectator. */
 const BEAT_MS_MIN = 130;
 const BEAT_MS_MAX = 900;
 
@@ -61,8 +68,9 @@ function load(recorded) {
   setPlaying(false);
   const run = { ...recorded, periods: new Map(recorded.nodes.map((node) => [node, recorded.roles.filter((it) => it.node === node)])) };
   const flights = recorded.messages.filter((it) => it.arrived_ms !== null).map((it) => it.arrived_ms - it.sent_ms).sort((a, b) => a - b);
-  const usual = flights[Math.floor(flights.length / 2)] ?? LOST_FLIGHT_MS;
-  run.messages = recorded.messages.map((it) => ({ ...it, end_ms: it.arrived_ms ?? it.sent_ms + usual }));
+  run.flight = Math.max(flights[Math.floor(flights.length / 2)] ?? FLIGHT_MS, 0.001);
+  // A message that was lost is drawn as long on its way as others, and stops half-way.
+  run.messages = recorded.messages.map((it) => ({ ...it, end_ms: it.arrived_ms ?? it.sent_ms + run.flight }));
   run.steps = stepsOf(run);
   Object.assign(player, { run, t: 0, step: 0, begun: false, held: 0, goal: null, stage: buildStage(run) });
   byId("scrubber").max = run.duration_ms;
@@ -187,7 +195,7 @@ function beat(passed) {
   const steps = player.run.steps;
   let held = player.held + passed;
   let step = player.step;
-  const length = () => clamp((steps[step + 1].t - steps[step].t) * 3, BEAT_MS_MIN, BEAT_MS_MAX);
+  const length = () => clamp(((steps[step + 1].t - steps[step].t) / player.run.flight) * BEAT_MS_PER_FLIGHT, BEAT_MS_MIN, BEAT_MS_MAX);
   while (step + 1 < steps.length && held >= length()) {
     held -= length();
     step += 1;
@@ -204,7 +212,7 @@ function beat(passed) {
 /** Looks at the run from `from` to `to`, kept within it. */
 function look(from, to) {
   const all = player.run.duration_ms;
-  const span = clamp(to - from, Math.min(VIEW_MS_MIN, all), all);
+  const span = clamp(to - from, Math.min(VIEW_FLIGHTS_MIN * player.run.flight, all), all);
   const start = clamp(from, 0, all - span);
   player.view = { from: start, to: start + span };
   drawLanes();
@@ -243,7 +251,7 @@ function followSteps() {
   if (!byId("follow").checked) return;
   const { run, t } = player;
   const scene = sceneAt(player.step, t);
-  const span = clamp((scene.to - scene.from) * 1.4, Math.min(FOLLOW_MS_MIN, run.duration_ms), run.duration_ms);
+  const span = clamp((scene.to - scene.from) * 1.4, Math.min(FOLLOW_FLIGHTS_MIN * run.flight, run.duration_ms), run.duration_ms);
   const seen = player.goal ?? player.view;
   const width = seen.to - seen.from;
   const covered = seen.from <= Math.max(0, scene.from) && seen.to >= Math.min(run.duration_ms, scene.to);
@@ -258,15 +266,15 @@ function followSteps() {
 
 /** The stretch of time to look at: the steps that hang together with the present one, or the calm on the way to the next. */
 function sceneAt(step, t) {
-  const { steps } = player.run;
+  const { steps, flight } = player.run;
   const next = steps[step + 1];
-  const calm = (at) => steps[at + 1].t - steps[at].t > CALM_MS;
+  const calm = (at) => steps[at + 1].t - steps[at].t > CALM_FLIGHTS * flight;
   if (next && calm(step) && t > steps[step].t) return { from: steps[step].t, to: next.t };
   let [first, last] = [step, step];
   while (first > 0 && step - first < SCENE_STEPS_MAX && !calm(first - 1)) first -= 1;
   while (last < steps.length - 1 && last - step < SCENE_STEPS_MAX && !calm(last)) last += 1;
   // A step on its own is seen with the calm before it.
-  if (first === last) return { from: steps[Math.max(0, first - 1)].t, to: steps[last].t + CALM_MS };
+  if (first === last) return { from: steps[Math.max(0, first - 1)].t, to: steps[last].t + CALM_FLIGHTS * flight };
   return { from: steps[first].t, to: steps[last].t };
 }
 
@@ -296,7 +304,7 @@ function show() {
   const verdict = verdictAt(run, t);
   setText(byId("verdict"), verdict.text);
   byId("verdict").classList.toggle("danger", verdict.danger);
-  setText(byId("clock"), t.toFixed(1) + " ms");
+  setText(byId("clock"), stamp(t) + " ms");
   const scrubber = byId("scrubber");
   scrubber.value = t;
   scrubber.setAttribute("aria-valuetext", `${Math.round(t)} milliseconds. ${verdict.text}. ${run.steps[step].text}`);
@@ -307,6 +315,9 @@ function show() {
   player.stage.update(t, visibleMessages());
   drawForeground();
 }
+
+/** A time with as many digits as tell one message from the next. */
+const stamp = (t) => t.toFixed(player.run.flight < 2 ? 2 : 1);
 
 /** Writes only what changed, so that a screen reader is not told the same again. */
 function setText(element, text) {
@@ -332,7 +343,7 @@ function showLog() {
         player.begun = true;
         moveTo(it.t, at);
         followSteps();
-      } }, make("time", {}, it.t.toFixed(1)), make("span", {}, it.node === null ? null : make("b", {}, String(it.node) + " "), it.text)));
+      } }, make("time", {}, stamp(it.t)), make("span", {}, it.node === null ? null : make("b", {}, String(it.node) + " "), it.text)));
   }));
 }
 
@@ -425,7 +436,7 @@ function hover(event) {
   if (best === null) return tell();
   const arrived = best.arrived_ms === null ? "lost on the way" : `${formatMs(best.arrived_ms - best.sent_ms)} on the way`;
   tell(event.clientX, event.clientY, make("b", {}, `${best.name}  ${best.from} → ${best.to}`),
-    make("div", {}, `term ${best.term} · sent at ${best.sent_ms.toFixed(1)} ms`), make("div", {}, arrived));
+    make("div", {}, `term ${best.term} · sent at ${stamp(best.sent_ms)} ms`), make("div", {}, arrived));
 }
 
 function distance({ x1, y1, x2, y2 }, x, y) {

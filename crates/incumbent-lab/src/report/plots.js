@@ -27,7 +27,8 @@ function showLegend(changed) {
     ...guards.map((it) => toggle(shown.guards, it, line(it), guardWord(it))));
 }
 
-/** A figure with a choice of measure and a logarithmic switch. `draw(svg, width, definition, logarithmic)` fills it. */
+/** A figure with a choice of measure and a logarithmic switch. `draw(svg, width, definition, logarithmic, head)` fills it;
+ * `head.over` says over what, and `head.scale` is there unless a logarithmic scale makes no sense. */
 function plot(figure, title, measures, logarithmic, draw) {
   const definitions = measures.map((name) => report.meta.glossary.find((it) => it.measure === name)).filter(Boolean);
   const choice = make("select", { "aria-label": title });
@@ -35,8 +36,9 @@ function plot(figure, title, measures, logarithmic, draw) {
   log.checked = logarithmic;
   const svg = shape("svg", { role: "img" });
   const meaning = make("p", { class: "caption" });
+  const head = { over: make("span", { class: "over" }), scale: make("label", { class: "check" }, log, "log") };
   figure.replaceChildren(
-    make("figcaption", {}, choice, make("span", { class: "over" }, title), make("label", { class: "check" }, log, "log")), svg, meaning);
+    make("figcaption", {}, choice, head.over, head.scale), svg, meaning);
   let width = 0;
   const redraw = () => {
     if (width === 0) return;
@@ -47,7 +49,9 @@ function plot(figure, title, measures, logarithmic, draw) {
     if (!wanted) return;
     choice.value = wanted.measure;
     meaning.textContent = wanted.meaning;
-    draw(svg, width, wanted, log.checked);
+    head.over.textContent = title;
+    head.scale.hidden = false;
+    draw(svg, width, wanted, log.checked, head);
   };
   choice.addEventListener("change", redraw);
   log.addEventListener("change", redraw);
@@ -60,10 +64,14 @@ function plot(figure, title, measures, logarithmic, draw) {
 
 // ---- over n --------------------------------------------------------------------------------------------------------
 
-function drawGrowth(svg, width, definition, logarithmic) {
+function drawGrowth(svg, width, definition, logarithmic, head) {
   const rows = report.results.filter((it) => it.scenario === chosen.scenario && isShown(it) && it.measures[definition.measure]);
   const sizes = [...new Set(rows.map((it) => it.nodes))].sort((a, b) => a - b);
-  if (sizes.length < 2) return drawOneSize(svg, width, definition, logarithmic, rows);
+  if (sizes.length < 2) {
+    head.scale.hidden = true;
+    head.over.textContent = `with ${sizes[0] ?? 0} nodes`;
+    return drawOneSize(svg, width, definition, rows);
+  }
   const write = formatOf(definition);
   const [left, right, top, bottom, height] = [56, 14, 12, 34, width < 420 ? 240 : 290];
   size(svg, width, height);
@@ -84,7 +92,7 @@ function drawGrowth(svg, width, definition, logarithmic) {
   }
   svg.append(shape("text", { class: "tick", x: width - right, y: height - 2, "text-anchor": "end" }, "nodes"));
   const series = seriesOf(rows);
-  const lines = series.map((line) => drawLine(svg, line, definition, x, y));
+  for (const line of series) drawLine(svg, line, definition, x, y);
   svg.setAttribute("aria-label", `${definition.label} over the number of nodes: ` + series.map((line) =>
     `${inWords(line[0])} from ${write(line[0].measures[definition.measure].p50)} to ${write(line[line.length - 1].measures[definition.measure].p50)}`).join("; "));
   const cursor = shape("line", { class: "cursor", y1: top, y2: height - bottom, visibility: "hidden" });
@@ -98,7 +106,6 @@ function drawGrowth(svg, width, definition, logarithmic) {
     const there = rows.filter((it) => it.nodes === n).sort((a, b) => b.measures[definition.measure].p50 - a.measures[definition.measure].p50);
     tell(event.clientX, event.clientY, make("b", {}, `${n} nodes`), make("table", {}, ...there.map((it) => tipRow(it, definition))));
   });
-  return lines;
 }
 
 function tipRow(row, definition) {
@@ -131,10 +138,10 @@ function drawLine(svg, line, definition, x, y) {
 }
 
 /** One size alone makes no line: a bar each, from zero. */
-function drawOneSize(svg, width, definition, logarithmic, rows) {
+function drawOneSize(svg, width, definition, rows) {
   const write = formatOf(definition);
   const series = seriesOf(rows).map((line) => line[0]);
-  const [left, right, top, step] = [12, 84, 8, 38];
+  const [left, right, top, step] = [0, 84, 8, 38];
   const height = top + series.length * step + 8;
   size(svg, width, height);
   const high = Math.max(...series.map((it) => it.measures[definition.measure].p50), 0);

@@ -65,22 +65,22 @@ function speed(all) {
   const { rows, among } = worthy(all);
   const measure = rows.some((row) => row.measures.failover_ms) ? "failover_ms" : "election_ms";
   const deed = measure === "failover_ms" ? "Fastest failover" : "Fastest election";
-  return extremes(ranking(rows, measure), among, deed, "slowest", formatMs, "took about as long");
+  return extremes(ranking(rows, measure), among, deed, "slowest", formatMs, "took about as long", "as long");
 }
 
 function cost(all) {
   const { rows, among } = worthy(all);
-  return extremes(ranking(rows, "messages"), among, "Fewest messages", "most", formatCount, "sent about as many messages");
+  return extremes(ranking(rows, "messages"), among, "Fewest messages", "most", formatCount, "sent about as many messages", "as many");
 }
 
 /** The first and the last of a ranking, in a sentence. */
-function extremes(ranked, among, first, last, write, alike) {
+function extremes(ranked, among, first, last, write, alike, measure) {
   if (ranked.length < 2) return null;
   const [low, high] = [ranked[0], ranked[ranked.length - 1]];
   if (high.value < low.value * 1.05) {
     return { class: "note", parts: [`${among === "" ? "All" : "All of the safe ones"} ${alike}: ${write(low.value)} in the median run.`] };
   }
-  const times = low.value > 0 && high.value >= 1.5 * low.value ? `, ${digits(high.value / low.value)} times as much` : "";
+  const times = low.value > 0 && high.value >= 1.5 * low.value ? `, ${digits(high.value / low.value)} times ${measure}` : "";
   return { class: "note", parts: [`${first}${among}: `, strong(inWords(low.row)), `, ${write(low.value)} in the median run; ${last}: `,
     strong(inWords(high.row)), `, ${write(high.value)}${times}.`] };
 }

@@ -109,6 +109,12 @@ fn the_table_has_every_protocol_and_guard_and_its_dangers_are_red() {
     let words = browser.run("return document.querySelector('#findings').textContent");
     assert!(words.as_str().unwrap().contains("in 1 of 200 runs"), "{words}");
 
+    // It was measured in one size only: no other can be chosen.
+    let sizes = "return [...document.querySelectorAll('#sizes input:not(:disabled)')].map((it) => it.value)";
+    assert_eq!(browser.run(sizes), json!(["5"]));
+    let lead = browser.run("return document.getElementById('growth-lead').textContent");
+    assert!(lead.as_str().unwrap().contains("with 5 nodes only"), "{lead}");
+
     // A cold start has no failover, so it has no such column; sorting works by any other.
     browser.run("document.querySelector('input[value=\"cold-start\"]').click()");
     let heads = "return [...document.querySelectorAll('#matrix thead button')].map((it) => it.textContent)";
