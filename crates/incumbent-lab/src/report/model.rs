@@ -229,7 +229,7 @@ pub struct Timeline {
     /// Who said what to whom.
     pub messages: Vec<Arrow>,
     /// What went wrong on purpose.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<FaultSpan>,
     /// When two or more nodes were in office at once.
     pub overlaps: Vec<Overlap>,
     /// What the nodes told their users.
@@ -303,7 +303,7 @@ pub struct Arrow {
 
 /// Something that went wrong on purpose.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Fault {
+pub struct FaultSpan {
     /// From when.
     pub from_ms: f64,
     /// Until when.

@@ -93,7 +93,7 @@ function stepsOf(run) {
   const told = new Set(run.events.map((it) => `${it.t_ms} ${it.node}`));
   for (const it of run.roles) {
     // A change of role that a node has told of is in the log already.
-    if (it.from_ms > 0 && !told.has(`${it.from_ms} ${it.node}`)) add(it.from_ms, 3, "told", it.node, `is ${it.role} in term ${it.term}`);
+    if (it.from_ms > 0 && !told.has(`${it.from_ms} ${it.node}`)) add(it.from_ms, 3, "told", it.node, `${belief(it)}, term ${it.term}`);
   }
   for (const it of run.overlaps) {
     add(it.from_ms, 4, "danger", null, `Two leaders: ${sentenceList(it.nodes.map(String)).join("")}`);

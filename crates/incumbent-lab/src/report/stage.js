@@ -73,8 +73,8 @@ function belief(period) {
   switch (period.role) {
     case "leader": return "leads";
     case "candidate": return "contends";
-    case "down": return "down";
-    case "paused": return "paused";
+    case "down": return "is down";
+    case "paused": return "is paused";
     default: return period.leader === null || period.leader === undefined ? "waits for a leader" : `follows ${period.leader}`;
   }
 }

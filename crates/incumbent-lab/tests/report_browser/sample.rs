@@ -2,8 +2,8 @@
 //! recorded runs written by hand. No measurement: the shapes matter here, not the values.
 
 use incumbent_lab::report::model::{
-    Arrow, Fault, Measures, Meta, Outcome, Overlap, Period, Remark, Report, ScenarioNote, Setting, Spread, Standing, Timeline,
-    glossary,
+    Arrow, FaultSpan, Measures, Meta, Outcome, Overlap, Period, Remark, Report, ScenarioNote, Setting, Spread, Standing,
+    Timeline, glossary,
 };
 use incumbent_protocol::chance::Chance;
 use incumbent_protocol::protocol::Purpose;
@@ -214,7 +214,7 @@ impl Recorder {
     }
 
     fn fault(&mut self, from_ms: f64, to_ms: f64, text: &str, nodes: &[u32]) {
-        self.run.faults.push(Fault { from_ms, to_ms, text: text.into(), nodes: nodes.to_vec() });
+        self.run.faults.push(FaultSpan { from_ms, to_ms, text: text.into(), nodes: nodes.to_vec() });
     }
 }
 
