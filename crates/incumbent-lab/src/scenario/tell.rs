@@ -9,7 +9,7 @@ use incumbent_protocol::bully::BullyMessage;
 use incumbent_protocol::circuit::RingMessage;
 use incumbent_protocol::machine::Message;
 use incumbent_protocol::office::{Answer, OfficeMessage, Round};
-use incumbent_protocol::protocol::{Event, NodeId, Role, Term, Wire};
+use incumbent_protocol::protocol::{Event, NodeId, Record, Role, Term, Wire};
 
 use super::Messages;
 use crate::observation::Moment;
@@ -159,6 +159,7 @@ enum Refusal {
     InOffice,
     HearsLeader,
     Bound,
+    Stands,
     Taken,
     Stale,
 }
@@ -170,6 +171,7 @@ impl Refusal {
             Refusal::InOffice => ("is in office", "are in office"),
             Refusal::HearsLeader => ("hears the leader", "hear the leader"),
             Refusal::Bound => ("is bound by a promise", "are bound by a promise"),
+            Refusal::Stands => ("stands itself", "stand themselves"),
             Refusal::Taken => ("voted for another", "voted for another"),
             Refusal::Stale => ("knows a later term", "know a later term"),
         }
@@ -185,10 +187,8 @@ fn rejected(entries: &[Entry], index: usize, node: NodeId, term: Term) -> String
     let mut earnest = false;
     let mut refusals: Vec<(NodeId, Refusal)> = Vec::new();
     for (at, entry) in entries.iter().enumerate().take(index).skip(begun) {
-        if let Happening::Sent { from, message, .. } = &entry.what {
-            let asks = matches!(office_of(message), Some(OfficeMessage::VoteRequest { round: Round::Real, .. }));
-            earnest |= *from == node && asks;
-        }
+        // Who stands in earnest first writes that it has voted for itself.
+        earnest |= matches!(&entry.what, Happening::Writing { node: it, record } if *it == node && record.vote == Some(node));
         if let Happening::Received { from, to, message, .. } = &entry.what
             && *to == node
             && let Some(refusal) = refusal(&entries[..at], *from, message)
@@ -203,10 +203,13 @@ fn rejected(entries: &[Entry], index: usize, node: NodeId, term: Term) -> String
 
 /// Why `from` refused, if `message` is a refusal. `before`: what happened until then.
 fn refusal(before: &[Entry], from: NodeId, message: &Message) -> Option<Refusal> {
-    let Some(OfficeMessage::Vote { answer, .. }) = office_of(message) else { return None };
+    let Some(OfficeMessage::Vote { answer, round, .. }) = office_of(message) else { return None };
     match answer {
         Answer::Granted => None,
-        Answer::Taken => Some(Refusal::Taken),
+        Answer::Taken => Some(match round {
+            Round::Pre => Refusal::Stands,
+            Round::Real => Refusal::Taken,
+        }),
         Answer::Stale => Some(Refusal::Stale),
         Answer::Loyal => {
             let view_of =
@@ -223,7 +226,7 @@ fn refusal(before: &[Entry], from: NodeId, message: &Message) -> Option<Refusal>
 
 /// `1 2 hear the leader, 4 voted for another`
 fn reasons(refusals: &[(NodeId, Refusal)]) -> Option<String> {
-    let kinds = [Refusal::InOffice, Refusal::HearsLeader, Refusal::Bound, Refusal::Taken, Refusal::Stale];
+    let kinds = [Refusal::InOffice, Refusal::HearsLeader, Refusal::Bound, Refusal::Stands, Refusal::Taken, Refusal::Stale];
     let mut parts = Vec::new();
     for kind in kinds {
         let mut voters: Vec<NodeId> = refusals.iter().filter(|(_, it)| *it == kind).map(|(voter, _)| *voter).collect();
@@ -242,13 +245,25 @@ fn reasons(refusals: &[(NodeId, Refusal)]) -> Option<String> {
 /// Why a ballot ended that nobody refused.
 fn cause(entries: &[Entry], index: usize, node: NodeId, term: Term) -> String {
     let now = entries[index].at;
-    let later = |entry: &Entry| {
+    let heard = entries[..index].iter().rev().take_while(|entry| entry.at == now).find_map(|entry| {
         let Happening::Received { from, to, message, .. } = &entry.what else { return None };
-        (*to == node && message.term() > term).then(|| (*from, message.term()))
-    };
-    let heard = entries[..index].iter().rev().take_while(|entry| entry.at == now).find_map(later);
+        (*to == node).then_some((*from, message))
+    });
     match heard {
-        Some((from, later)) => format!("{from} speaks of term {later}"),
-        None => "too few answered in time".to_owned(),
+        Some((_, message)) if matches!(office_of(message), Some(OfficeMessage::Vote { .. })) => {
+            "the votes came when the voters were no longer bound".to_owned()
+        }
+        Some((from, message)) if message.term() >= term => format!("{from} speaks of term {}", message.term()),
+        Some(_) | None if !has_written(entries, index, node, term) => "its own vote is not on disk yet".to_owned(),
+        Some(_) | None => "too few answered in time".to_owned(),
     }
+}
+
+/// Whether what `node` began to write for `term`, if it did, was safe before `index`.
+fn has_written(entries: &[Entry], index: usize, node: NodeId, term: Term) -> bool {
+    let before = || entries[..index].iter().rev().map(|entry| &entry.what);
+    let of_term = |who: &NodeId, record: &Record| *who == node && record.term == term;
+    let began = before().any(|what| matches!(what, Happening::Writing { node, record } if of_term(node, record)));
+    let ended = before().any(|what| matches!(what, Happening::Written { node, record } if of_term(node, record)));
+    ended || !began
 }
