@@ -10,7 +10,9 @@ mod console;
 mod exit;
 mod failure;
 mod interrupt;
+mod progress;
 mod style;
+mod table;
 
 mod lab;
 mod shell;

@@ -121,7 +121,14 @@ fn the_manual_has_a_page_for_every_command() {
     let dir = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("man");
     let output = ends(&["man", "--dir", dir.to_str().unwrap()], 0);
     let pages: Vec<_> = text(&output.stdout).lines().map(|line| line.rsplit('/').next().unwrap()).collect();
-    for name in ["incumbent.1", "incumbent-lab.1", "incumbent-lab-protocols.1", "incumbent-completions.1", "incumbent-man.1"] {
+    for name in [
+        "incumbent.1",
+        "incumbent-lab.1",
+        "incumbent-lab-compare.1",
+        "incumbent-lab-protocols.1",
+        "incumbent-completions.1",
+        "incumbent-man.1",
+    ] {
         assert!(pages.contains(&name) && dir.join(name).is_file(), "{name} is not among {pages:?}");
     }
 }

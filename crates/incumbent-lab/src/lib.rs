@@ -20,3 +20,6 @@ pub mod trace;
 
 pub mod report;
 pub mod scenario;
+
+pub mod compare;
+pub mod jobs;

@@ -13,7 +13,8 @@ use crate::observation::{Moment, Observation, Observer};
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Meter {
     messages: Vec<Tally>,
-    bytes: u64,
+    /// By [`place`] of the purpose.
+    bytes: [u64; 3],
     steps: u64,
     elections: u64,
     elected: u64,
@@ -98,7 +99,12 @@ impl Meter {
 
     /// Their length together, without frames.
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        self.bytes.iter().sum()
+    }
+
+    /// The length of those sent for `purpose`.
+    pub fn bytes_by_purpose(&self, purpose: Purpose) -> u64 {
+        self.bytes[place(purpose)]
     }
 
     /// Things that happened in the world: arrivals, wake-ups, completed writes, requests, faults.
@@ -174,8 +180,8 @@ impl Meter {
         self.steps += 1;
     }
 
-    pub(crate) fn count_bytes(&mut self, bytes: usize) {
-        self.bytes += bytes as u64;
+    pub(crate) fn count_bytes(&mut self, purpose: Purpose, bytes: usize) {
+        self.bytes[place(purpose)] += bytes as u64;
     }
 
     /// Counts the time up to `at`, in which nobody came or went.
@@ -253,6 +259,14 @@ impl Observer for Meter {
             Observation::Crashed { node: _ } => self.crashes += 1,
             Observation::Started { node: _, disk: _ } | Observation::Healed => {}
         }
+    }
+}
+
+fn place(purpose: Purpose) -> usize {
+    match purpose {
+        Purpose::Contest => 0,
+        Purpose::Guard => 1,
+        Purpose::Upkeep => 2,
     }
 }
 

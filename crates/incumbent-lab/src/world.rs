@@ -599,7 +599,7 @@ impl<O: Observer> World<O> {
         };
         self.meter.observe(self.now, &seen);
         self.observer.observe(self.now, &seen);
-        self.meter.count_bytes(message.len_bytes());
+        self.meter.count_bytes(message.purpose(), message.len_bytes());
         self.trace.record(self.now, || Happening::Sent { from: id, to, message: message.clone() });
 
         let fate = self.network.fate(from, rank, &mut sender.chance);

@@ -1,5 +1,6 @@
 //! `incumbent lab`: the deterministic world, from the command line. One file a command.
 
+mod compare;
 mod protocols;
 mod run;
 
@@ -12,6 +13,9 @@ use crate::interrupt::Interrupt;
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum LabCommand {
+    /// Measure the protocols side by side: failover, messages, changes of leader, two leaders at once
+    #[command(after_help = compare::EXAMPLES)]
+    Compare(compare::Compare),
     /// List the election protocols, what each does, and first what it does not promise
     #[command(after_help = "Examples:\n  incumbent lab protocols\n  incumbent lab protocols --json | jq '.protocols[].name'")]
     Protocols {
@@ -26,6 +30,7 @@ pub(crate) enum LabCommand {
 /// Runs one of the lab's commands. A long one looks at `interrupt` now and then, and prints what it has when asked to stop.
 pub(crate) fn run(command: LabCommand, interrupt: &Interrupt, console: &mut Console<'_>) -> Result<Exit, Failure> {
     let exit = match command {
+        LabCommand::Compare(wanted) => compare::run(wanted, interrupt, console),
         LabCommand::Protocols { form } => protocols::run(form, console),
         LabCommand::Run(arguments) => run::run(&arguments, interrupt, console),
     }?;

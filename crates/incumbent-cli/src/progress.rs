@@ -1,0 +1,48 @@
+//! How far a long command is: a bar on the standard error, if that is a terminal. The result never waits for it.
+
+use std::io::{self, IsTerminal as _};
+use std::time::Duration;
+
+use incumbent_lab::jobs::Audience;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::interrupt::Interrupt;
+
+/// Whoever waits in front of the terminal: sees the bar, and may press Ctrl-C.
+pub(crate) struct Progress<'a> {
+    bar: ProgressBar,
+    interrupt: &'a Interrupt,
+}
+
+impl<'a> Progress<'a> {
+    /// A bar for `runs` runs.
+    pub(crate) fn new(runs: usize, interrupt: &'a Interrupt) -> Progress<'a> {
+        let terminal = io::stderr().is_terminal();
+        let target = if terminal { ProgressDrawTarget::stderr_with_hz(10) } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(Some(runs as u64), target);
+        let style = ProgressStyle::with_template("{bar:32} {pos}/{len} runs, {eta} left; Ctrl-C prints what is there");
+        bar.set_style(style.expect("the template is well formed"));
+        if terminal {
+            // A single run of a great group can take a while: the bar must not look dead.
+            bar.enable_steady_tick(Duration::from_millis(500));
+        }
+        Progress { bar, interrupt }
+    }
+}
+
+impl Audience for Progress<'_> {
+    fn progress(&self, done: usize) {
+        self.bar.set_position(done as u64);
+    }
+
+    fn has_enough(&self) -> bool {
+        self.interrupt.asked()
+    }
+}
+
+/// The bar goes before the result comes.
+impl Drop for Progress<'_> {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
