@@ -1,13 +1,14 @@
 //! Some time after healing all nodes name the same leader in the same term, and it stays so.
 //!
 //! What a node told its user last is what it names: the leader it follows, itself when elected, nobody when its leader
-//! is gone.
+//! is gone. A leader that was asked to hand over, by a greater id or one of greater priority, may do so even then, and
+//! the group settles anew; but not more often than there are members.
 //!
 //! Sometimes: two nodes named different leaders.
 
 use core::time::Duration;
 
-use incumbent_protocol::protocol::{Event, NodeId, Term};
+use incumbent_protocol::protocol::{Event, NodeId, Reason, Term};
 
 use super::{Oracle, Roster, Violation, note};
 use crate::observation::{Moment, Observation};
@@ -26,6 +27,8 @@ pub struct Agreement {
     /// When all must agree; never, before healing.
     due: Moment,
     settled: bool,
+    /// How often a settled leader may still hand over.
+    gifts_left: usize,
     disagreements: u64,
     violation: Option<Violation>,
 }
@@ -42,6 +45,7 @@ impl Agreement {
             leaders: 0,
             due: Moment::NEVER,
             settled: false,
+            gifts_left: roster.count,
             disagreements: 0,
             violation: None,
             roster,
@@ -71,6 +75,15 @@ impl Agreement {
             *followers += 1;
         }
         self.disagreements += u64::from(self.leaders > 1);
+    }
+
+    /// A leader left office for another. That it was asked to is for liveness to see.
+    fn on_handed_over(&mut self, at: Moment) {
+        if self.settled && self.gifts_left > 0 {
+            self.gifts_left -= 1;
+            self.settled = false;
+            self.due = at + self.within;
+        }
     }
 
     /// Judges the group at the moment when it must have settled, once that has passed.
@@ -117,13 +130,17 @@ impl Oracle for Agreement {
         self.settle(at);
         match *seen {
             Observation::Told { node, event } => match event {
+                Event::Lost { reason: Reason::HandedOver { .. }, .. } => {
+                    self.on_handed_over(at);
+                    self.names(at, node, None);
+                }
                 Event::Elected { term } => self.names(at, node, Some((node, term))),
                 Event::Follows { leader, term } => self.names(at, node, Some((leader, term))),
                 Event::Lost { .. } | Event::LeaderGone { .. } => self.names(at, node, None),
                 Event::Contends { .. } | Event::Rejected { .. } | Event::Asked { .. } | Event::Ignored { .. } => {}
             },
             Observation::Started { node, .. } | Observation::Crashed { node } => self.names(at, node, None),
-            Observation::Healed => self.due = Moment(at.0.saturating_add(self.within.as_nanos() as u64)),
+            Observation::Healed => self.due = at + self.within,
             Observation::InOffice { .. } | Observation::OutOfOffice { .. } | Observation::Sent { .. } => {}
         }
     }
@@ -182,6 +199,28 @@ mod tests {
         ];
         let text = verdict(&mut oracle(), ms(900), &history);
         assert_eq!(text, "node 3 named node 1 (term 5) and names nobody from 0.700, after all had agreed");
+    }
+
+    #[test]
+    fn a_hand_over_lets_the_group_settle_anew_but_not_for_ever() {
+        let change = |at: u64, from: u32, to: u32, term: u64| {
+            let reason = Reason::HandedOver { to: NodeId(to) };
+            let other = 6 - from - to;
+            [
+                (at, told(from, Event::Lost { term: Term(term), reason })),
+                (at + 10, elected(to, term + 1)),
+                (at + 20, follows(from, to, term + 1)),
+                (at + 30, follows(other, to, term + 1)),
+            ]
+        };
+        let mut history = vec![(10, elected(1, 1)), (11, follows(2, 1, 1)), (12, follows(3, 1, 1)), (20, Observation::Healed)];
+        history.extend(change(1000, 1, 2, 1));
+        history.extend(change(2000, 2, 3, 2));
+        history.extend(change(3000, 3, 1, 3));
+        assert_eq!(verdict(&mut oracle(), ms(4000), &history), "");
+        assert!(verdict(&mut oracle(), ms(4000), &history[..history.len() - 1]).starts_with("at 3.500, 500ms after"));
+        history.extend(change(4000, 1, 2, 4));
+        assert!(verdict(&mut oracle(), ms(5000), &history).contains("node 1 named node 1 (term 4) and names nobody from 4.000"));
     }
 
     #[test]

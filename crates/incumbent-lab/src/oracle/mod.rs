@@ -153,7 +153,7 @@ impl Oracles {
             tokens_increase: TokensIncrease::new(members, demands.order),
             agreement: Agreement::new(members, demands.settled_within),
             termination: Termination::new(members, demands.contest_within),
-            liveness: Liveness::new(demands.elected_within, demands.settled_within),
+            liveness: Liveness::new(members, demands.elected_within, demands.settled_within),
             persisted_before_told: PersistedBeforeTold::new(members),
         }
     }

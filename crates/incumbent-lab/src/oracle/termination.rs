@@ -1,6 +1,7 @@
 //! Every contest comes to an end: after healing, a node that contends soon leads, follows or is rejected.
 //!
-//! That some contest is also *won* is what liveness asks.
+//! That some contest is also *won* is what liveness asks. A node that contends while it follows a leader only asks
+//! a question; the leader's next heartbeat ends it, and nobody is told.
 //!
 //! Sometimes: a contest was interrupted by a crash, or was still open when the faults ended.
 
@@ -17,8 +18,9 @@ pub struct Termination {
     roster: Roster,
     members: Vec<NodeId>,
     within: Duration,
-    /// By rank: since when the node contends.
+    /// By rank: since when the node contends, and whether it follows a leader.
     since: Vec<Option<Moment>>,
+    follows: Vec<bool>,
     healed: Option<Moment>,
     interrupted: u64,
     violation: Option<Violation>,
@@ -28,8 +30,8 @@ impl Termination {
     /// At the beginning of a run, over these members in ascending order.
     pub fn new(members: &[NodeId], within: Duration) -> Self {
         let roster = Roster::of(members);
-        let since = vec![None; roster.count];
-        Self { roster, members: members.to_vec(), within, since, healed: None, interrupted: 0, violation: None }
+        let (since, follows) = (vec![None; roster.count], vec![false; roster.count]);
+        Self { roster, members: members.to_vec(), within, since, follows, healed: None, interrupted: 0, violation: None }
     }
 
     /// The contest of `rank`, if it had one, lasted until `at`.
@@ -55,15 +57,26 @@ impl Oracle for Termination {
             Observation::Told { node, event } => {
                 let rank = self.roster.rank(node);
                 match event {
+                    Event::Contends { .. } if self.follows[rank] => {}
                     // A node may begin again and again; it is one contest until it has an end.
                     Event::Contends { .. } => self.since[rank] = self.since[rank].or(Some(at)),
-                    Event::Elected { .. } | Event::Follows { .. } | Event::Rejected { .. } => self.end(at, rank),
-                    Event::Lost { .. } | Event::LeaderGone { .. } | Event::Asked { .. } | Event::Ignored { .. } => {}
+                    Event::Follows { .. } => {
+                        self.follows[rank] = true;
+                        self.end(at, rank);
+                    }
+                    Event::Elected { .. } => {
+                        self.follows[rank] = false;
+                        self.end(at, rank);
+                    }
+                    Event::Rejected { .. } => self.end(at, rank),
+                    Event::LeaderGone { .. } => self.follows[rank] = false,
+                    Event::Lost { .. } | Event::Asked { .. } | Event::Ignored { .. } => {}
                 }
             }
             Observation::Crashed { node } | Observation::Started { node, .. } => {
                 let rank = self.roster.rank(node);
                 self.interrupted += u64::from(self.since[rank].take().is_some());
+                self.follows[rank] = false;
             }
             Observation::Healed => {
                 self.healed = Some(at);
@@ -127,7 +140,8 @@ mod tests {
                 (1000, elected(1, 5)),
                 (1100, told(2, rejected)),
                 (1400, follows(3, 1, 5)),
-                (1700, contends(3, 5)),
+                (1450, contends(3, 5)),
+                (1700, contends(1, 5)),
             ],
         );
         assert_eq!((text.as_str(), interrupted), ("", 3));
