@@ -26,6 +26,8 @@ pub struct Liveness {
     begun: Moment,
     /// How long after healing somebody was in office.
     recovery: Option<Duration>,
+    /// The node in office that was asked last to hand over.
+    asked: Option<NodeId>,
     /// How often a settled leader may still hand over.
     gifts_left: usize,
     leaderless: u64,
@@ -41,8 +43,8 @@ enum Phase {
     Elect,
     /// That the group settles.
     Settle,
-    /// That this leadership goes on; or, once it was asked for, is handed over.
-    Keep { seat: Seat, asked: bool },
+    /// That this leadership goes on; or is handed over, if that was asked for.
+    Keep(Seat),
     /// That this node says that it has handed over: it was asked to, and is out of office.
     Explain(NodeId),
     /// Nothing more: a violation was found.
@@ -59,6 +61,7 @@ impl Liveness {
             phase: Phase::Faults,
             begun: Moment::NEVER,
             recovery: None,
+            asked: None,
             gifts_left: members.len(),
             leaderless: 0,
             violation: None,
@@ -90,7 +93,7 @@ impl Liveness {
                 self.settle(due);
             }
         }
-        if let Phase::Keep { seat: Seat { node, term, until }, .. } = self.phase
+        if let Phase::Keep(Seat { node, term, until }) = self.phase
             && at > until
         {
             self.broken(until, || format!("node {node} let its leadership in term {term} run out at {until}, in calm"));
@@ -102,7 +105,7 @@ impl Liveness {
         while self.seats.lapsed(due).is_some() {}
         let (within, begun) = (self.settled_within, self.begun);
         match *self.seats.as_slice() {
-            [seat] => self.phase = Phase::Keep { seat, asked: false },
+            [seat] => self.phase = Phase::Keep(seat),
             [] => self.broken(due, || format!("nobody is in office at {due}, {within:?} after {begun}")),
             [first, second, ..] => self.broken(due, || {
                 format!(
@@ -133,10 +136,8 @@ impl Liveness {
                 self.recovery.get_or_insert(at - self.begun);
                 self.phase = Phase::Settle;
             }
-            Phase::Keep { seat, asked } if (seat.node, seat.term) == (new.node, new.term) => {
-                self.phase = Phase::Keep { seat: new, asked };
-            }
-            Phase::Keep { seat, .. } => self.broken(at, || {
+            Phase::Keep(seat) if (seat.node, seat.term) == (new.node, new.term) => self.phase = Phase::Keep(new),
+            Phase::Keep(seat) => self.broken(at, || {
                 let (Seat { node, term, .. }, Seat { node: before, term: term_before, .. }) = (new, seat);
                 format!("node {node} took office in term {term} at {at}, in calm, after node {before} (term {term_before})")
             }),
@@ -145,7 +146,8 @@ impl Liveness {
     }
 
     fn on_out_of_office(&mut self, at: Moment, node: NodeId) {
-        let Phase::Keep { seat, asked } = self.phase else { return };
+        let asked = self.asked.take_if(|asked| *asked == node).is_some();
+        let Phase::Keep(seat) = self.phase else { return };
         if seat.node != node {
             return;
         }
@@ -159,11 +161,8 @@ impl Liveness {
 
     fn on_told(&mut self, at: Moment, node: NodeId, event: Event) {
         match event {
-            Event::Asked { .. } => {
-                if let Phase::Keep { seat, asked } = &mut self.phase {
-                    *asked |= seat.node == node;
-                }
-            }
+            // Its user may take its time: what was asked for before the group had settled may be done later.
+            Event::Asked { .. } => self.asked = Some(node),
             Event::Lost { term, reason } if self.phase == Phase::Explain(node) => match reason {
                 Reason::HandedOver { .. } => (self.phase, self.begun) = (Phase::Elect, at),
                 Reason::Resigned | Reason::QuorumLost | Reason::Superseded { .. } => {
