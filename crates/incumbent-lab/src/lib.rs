@@ -1,7 +1,8 @@
 //! The lab: a deterministic world in which the election protocols are broken, checked, compared and replayed.
 //!
 //! [`world`] runs the nodes; [`fault`] is what can be done to them; [`observation`] is what can be seen of them, by
-//! [`oracle`], by [`meter`] and, as text, through [`trace`].
+//! [`oracle`], by [`meter`] and, as text, through [`trace`]. [`plan`] draws a whole run from a seed, [`swarm`] makes thousands of
+//! them, and [`shrink`] makes a failing one small.
 
 pub mod fault;
 mod injection;
@@ -17,6 +18,10 @@ pub mod meter;
 pub mod observation;
 pub mod oracle;
 pub mod trace;
+
+pub mod plan;
+pub mod shrink;
+pub mod swarm;
 
 pub mod report;
 pub mod scenario;

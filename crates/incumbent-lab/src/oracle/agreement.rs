@@ -24,6 +24,9 @@ pub struct Agreement {
     /// By rank: how many nodes name it, in whatever term; and how many nodes are named by somebody.
     followers: Vec<u32>,
     leaders: u32,
+    healed: Option<Moment>,
+    /// When somebody last changed its mind.
+    changed: Moment,
     /// When all must agree; never, before healing.
     due: Moment,
     settled: bool,
@@ -43,6 +46,8 @@ impl Agreement {
             named: vec![None; roster.count],
             followers: vec![0; roster.count],
             leaders: 0,
+            healed: None,
+            changed: Moment::ZERO,
             due: Moment::NEVER,
             settled: false,
             gifts_left: roster.count,
@@ -50,6 +55,12 @@ impl Agreement {
             violation: None,
             roster,
         }
+    }
+
+    /// How long after healing all agreed for good; `None` if they do not, or nothing was healed.
+    pub fn settled(&self) -> Option<Duration> {
+        let agreed = self.named[0].is_some() && self.named.iter().all(|it| *it == self.named[0]);
+        self.healed.filter(|_| agreed).map(|healed| self.changed - healed)
     }
 
     fn names(&mut self, at: Moment, node: NodeId, leader: Option<(NodeId, Term)>) {
@@ -64,6 +75,7 @@ impl Agreement {
             });
         }
         self.named[rank] = leader;
+        self.changed = at;
         if let Some((it, _)) = before {
             let followers = &mut self.followers[self.roster.rank(it)];
             *followers -= 1;
@@ -140,7 +152,10 @@ impl Oracle for Agreement {
                 Event::Contends { .. } | Event::Rejected { .. } | Event::Asked { .. } | Event::Ignored { .. } => {}
             },
             Observation::Started { node, .. } | Observation::Crashed { node } => self.names(at, node, None),
-            Observation::Healed => self.due = at + self.within,
+            Observation::Healed => {
+                self.healed = Some(at);
+                self.due = at + self.within;
+            }
             Observation::InOffice { .. } | Observation::OutOfOffice { .. } | Observation::Sent { .. } => {}
         }
     }
@@ -237,6 +252,7 @@ mod tests {
         ];
         assert_eq!(verdict(&mut oracle, ms(900), &history), "");
         assert_eq!(oracle.sometimes(), 3);
+        assert_eq!(oracle.settled(), Some(Duration::from_millis(480)));
     }
 
     #[test]

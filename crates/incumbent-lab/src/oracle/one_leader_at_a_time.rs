@@ -34,6 +34,15 @@ pub struct Splits {
     pub longest: Duration,
 }
 
+impl Splits {
+    /// Adds those of another run.
+    pub fn add(&mut self, other: &Splits) {
+        self.count += other.count;
+        self.total += other.total;
+        self.longest = self.longest.max(other.longest);
+    }
+}
+
 /// Sees that no two nodes are in office at one instant, and counts how often they were.
 #[derive(Clone, Debug)]
 pub struct OneLeaderAtATime {
