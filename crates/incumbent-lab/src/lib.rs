@@ -3,6 +3,8 @@
 //! [`world`] runs the nodes; [`fault`] is what can be done to them; [`observation`] is what can be seen of them, by
 //! [`oracle`], by [`meter`] and, as text, through [`trace`]. [`plan`] draws a whole run from a seed, [`swarm`] makes thousands of
 //! them, and [`shrink`] makes a failing one small.
+//!
+//! [`lease`] is a small world of its own, for those who hold leases at a lock service.
 
 pub mod fault;
 mod injection;
@@ -13,6 +15,8 @@ pub mod clock;
 pub mod disk;
 pub mod network;
 pub mod queue;
+
+pub mod lease;
 
 pub mod meter;
 pub mod observation;
