@@ -1,4 +1,4 @@
-//! `incumbent lab run` as a shell sees it: what it prints, what it writes, how it ends.
+//! `incumbent lab run` and `lab explain` as a shell sees them: what they print, what they write, how they end.
 
 use std::fs;
 use std::path::PathBuf;
@@ -21,6 +21,33 @@ fn run(arguments: &[&str], code: i32) -> Output {
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}{}", text(&output.stdout), text(&output.stderr));
     output
+}
+
+#[test]
+fn explain_teaches_each_protocol_and_ends_with_what_it_cannot_promise() {
+    for protocol in ["bully", "ring", "chang-roberts", "raft"] {
+        let output = Command::new(env!("CARGO_BIN_EXE_incumbent")).args(["lab", "explain", protocol]).output().unwrap();
+        let lesson = text(&output.stdout);
+        let parts = [
+            "== Detection",
+            "== Contest",
+            "== Steady state",
+            "== A partition",
+            "== What it costs ==",
+            "== What it cannot promise ==",
+        ];
+        let places: Vec<usize> =
+            parts.iter().map(|part| lesson.find(part).unwrap_or_else(|| panic!("{protocol}: no {part}"))).collect();
+        assert!(places.is_sorted(), "{protocol}: {places:?}");
+        assert!(lesson.lines().all(|line| line.starts_with("t=") || line.chars().count() <= 92), "{protocol}");
+    }
+    let output = Command::new(env!("CARGO_BIN_EXE_incumbent")).args(["lab", "explain", "raft", "--json"]).output().unwrap();
+    let lines: Vec<serde_json::Value> = text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines.iter().any(|line| line["kind"] == "cost" && line["counted"] == line["theory"]));
+    assert!(lines.iter().any(|line| line["kind"] == "leads" && line["means"].as_str().unwrap().contains("in office")));
+    let output = Command::new(env!("CARGO_BIN_EXE_incumbent")).args(["lab", "explain", "paxos"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("unknown protocol 'paxos': it is one of bully, ring, chang-roberts, raft"));
 }
 
 fn text(bytes: &[u8]) -> &str {

@@ -1,6 +1,7 @@
 //! `incumbent lab`: the deterministic world, from the command line. One file a command.
 
 mod compare;
+mod explain;
 mod protocols;
 mod run;
 
@@ -25,6 +26,9 @@ pub(crate) enum LabCommand {
     /// Run scenarios: print what happens, and whether it is what the file says
     #[command(after_help = run::EXAMPLES)]
     Run(run::RunArguments),
+    /// Teach an algorithm step by step, from a real run
+    #[command(after_help = explain::EXAMPLES)]
+    Explain(explain::ExplainArguments),
 }
 
 /// Runs one of the lab's commands. A long one looks at `interrupt` now and then, and prints what it has when asked to stop.
@@ -33,6 +37,7 @@ pub(crate) fn run(command: LabCommand, interrupt: &Interrupt, console: &mut Cons
         LabCommand::Compare(wanted) => compare::run(wanted, interrupt, console),
         LabCommand::Protocols { form } => protocols::run(form, console),
         LabCommand::Run(arguments) => run::run(&arguments, interrupt, console),
+        LabCommand::Explain(arguments) => explain::run(&arguments, console),
     }?;
     Ok(if interrupt.asked() { exit.interrupted() } else { exit })
 }

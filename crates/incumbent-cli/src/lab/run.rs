@@ -174,7 +174,12 @@ fn end_of(act: &Act, outcome: &Outcome) -> Moment {
 /// A line of the trace as an object.
 pub(crate) fn told_json(told: &Told, entries: &[Entry]) -> Value {
     let ids = |of: fn(&Happening) -> Option<NodeId>| -> Vec<u32> {
-        told.entries.iter().filter_map(|index| of(&entries[*index].what)).map(|id| id.0).collect()
+        let mut ids: Vec<u32> = told.entries.iter().filter_map(|index| of(&entries[*index].what)).map(|id| id.0).collect();
+        ids.dedup();
+        ids
+    };
+    let from = |what: &Happening| {
+        if let Happening::Sent { from, .. } | Happening::Dropped { from, .. } = what { Some(*from) } else { None }
     };
     let to =
         |what: &Happening| if let Happening::Sent { to, .. } | Happening::Dropped { to, .. } = what { Some(*to) } else { None };
@@ -183,11 +188,11 @@ pub(crate) fn told_json(told: &Told, entries: &[Entry]) -> Value {
     };
     let mut object = json!({ "at_ns": told.at.0, "text": told.text });
     let rest = match &entries[told.entries[0]].what {
-        Happening::Sent { from, message, .. } => {
-            json!({ "kind": "message", "from": from.0, "to": ids(to), "name": message.name(), "term": message.term().0 })
+        Happening::Sent { message, .. } => {
+            json!({ "kind": "message", "from": ids(from), "to": ids(to), "name": message.name(), "term": message.term().0 })
         }
-        Happening::Dropped { from, message, why, .. } => {
-            json!({ "kind": "loss", "from": from.0, "to": ids(to), "name": message.name(), "term": message.term().0, "why": why.to_string() })
+        Happening::Dropped { message, why, .. } => {
+            json!({ "kind": "loss", "from": ids(from), "to": ids(to), "name": message.name(), "term": message.term().0, "why": why.to_string() })
         }
         Happening::Told { event, .. } => event_json(event, ids(who)),
         Happening::Started { disk, .. } => {

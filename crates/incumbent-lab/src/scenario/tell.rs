@@ -41,7 +41,7 @@ pub fn tell(entries: &[Entry], range: Range<usize>, messages: Messages) -> Vec<T
             continue;
         }
         match groups.last_mut() {
-            Some(group) if belongs(&entries[group[0]], &entries[index]) => group.push(index),
+            Some(group) if belongs(entries, group, &entries[index]) => group.push(index),
             Some(_) | None => groups.push(vec![index]),
         }
     }
@@ -99,8 +99,9 @@ fn is_lost_at_once(entries: &[Entry], index: usize) -> bool {
     })
 }
 
-/// Whether `next` can be told in one line with `first`.
-fn belongs(first: &Entry, next: &Entry) -> bool {
+/// Whether `next` can be told in one line with the entries of `group`.
+fn belongs(entries: &[Entry], group: &[usize], next: &Entry) -> bool {
+    let first = &entries[group[0]];
     if first.at != next.at {
         return false;
     }
@@ -108,24 +109,30 @@ fn belongs(first: &Entry, next: &Entry) -> bool {
         (Happening::Told { event: a, .. }, Happening::Told { event: b, .. }) => {
             a == b && matches!(a, Event::Follows { .. } | Event::LeaderGone { .. })
         }
-        (Happening::Sent { from: a, message: m, .. }, Happening::Sent { from: b, message: n, .. }) => a == b && m == n,
-        (
-            Happening::Dropped { from: a, message: m, why: x, sent: s, .. },
-            Happening::Dropped { from: b, message: n, why: y, sent: t, .. },
-        ) => a == b && m == n && x == y && s == t,
+        (Happening::Sent { message: m, .. }, Happening::Sent { message: n, .. }) => m == n && shares_an_end(entries, group, next),
+        (Happening::Dropped { message: m, why: x, sent: s, .. }, Happening::Dropped { message: n, why: y, sent: t, .. }) => {
+            m == n && x == y && s == t && shares_an_end(entries, group, next)
+        }
         (_, _) => false,
     }
 }
 
+/// Whether all messages of `group` and `next` have one sender, or all have one receiver.
+fn shares_an_end(entries: &[Entry], group: &[usize], next: &Entry) -> bool {
+    let same = |end: fn(&Happening) -> Option<NodeId>| group.iter().all(|index| end(&entries[*index].what) == end(&next.what));
+    same(sender) || same(receiver)
+}
+
 fn words(entries: &[Entry], group: &[usize]) -> String {
     let list = |of: fn(&Happening) -> Option<NodeId>| {
-        let ids: Vec<String> = group.iter().filter_map(|index| of(&entries[*index].what)).map(|id| id.to_string()).collect();
+        let mut ids: Vec<String> = group.iter().filter_map(|index| of(&entries[*index].what)).map(|id| id.to_string()).collect();
+        ids.dedup();
         ids.join(" ")
     };
     let first = group[0];
     match &entries[first].what {
-        Happening::Sent { from, message, .. } => format!("{from} -> {} {message}", list(receiver)),
-        Happening::Dropped { from, message, why, .. } => format!("{from} x> {} {message} ({why})", list(receiver)),
+        Happening::Sent { message, .. } => format!("{} -> {} {message}", list(sender), list(receiver)),
+        Happening::Dropped { message, why, .. } => format!("{} x> {} {message} ({why})", list(sender), list(receiver)),
         Happening::Told { event: Event::Follows { leader, term }, .. } if group.len() > 1 => {
             format!("{} follow {leader} term={term}", list(teller))
         }
@@ -143,6 +150,10 @@ fn words(entries: &[Entry], group: &[usize]) -> String {
         | Happening::Writing { .. }
         | Happening::Written { .. }) => other.to_string(),
     }
+}
+
+fn sender(what: &Happening) -> Option<NodeId> {
+    if let Happening::Sent { from, .. } | Happening::Dropped { from, .. } = what { Some(*from) } else { None }
 }
 
 fn receiver(what: &Happening) -> Option<NodeId> {
