@@ -28,6 +28,27 @@ impl<'a> Progress<'a> {
         }
         Progress { bar, interrupt }
     }
+
+    /// The same bar for a part of the runs, of which `before` came earlier.
+    pub(crate) fn after(&self, before: u64) -> Part<'_> {
+        Part { whole: self, before }
+    }
+}
+
+/// A part of the runs that a bar is for.
+pub(crate) struct Part<'a> {
+    whole: &'a Progress<'a>,
+    before: u64,
+}
+
+impl Audience for Part<'_> {
+    fn progress(&self, done: usize) {
+        self.whole.bar.set_position(self.before + done as u64);
+    }
+
+    fn has_enough(&self) -> bool {
+        self.whole.has_enough()
+    }
 }
 
 impl Audience for Progress<'_> {

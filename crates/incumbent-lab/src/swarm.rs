@@ -5,16 +5,16 @@
 //! same report on any number of threads; a swarm that was stopped says with which seed to go on.
 
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use incumbent_protocol::machine::Kind;
 use incumbent_protocol::protocol::{Claim, Event, NodeId, Reason, Record, Term};
 
 use crate::fault::Fault;
+use crate::jobs::{self, Audience};
 use crate::observation::{Moment, Observation, Observer};
 use crate::oracle::{Oracles, Sometimes, Splits, Violation};
 use crate::plan::{Aim, Plan, exchanged};
@@ -208,21 +208,12 @@ pub struct Swarm {
     pub seeds: Range<u64>,
     /// The protocol, or whichever each seed draws.
     pub kind: Option<Kind>,
-    /// How many threads work on it; at least one does.
-    pub jobs: usize,
-}
-
-/// How far a swarm has come.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct Progress {
-    /// Runs made.
-    pub done: u64,
-    /// Runs in which something was broken.
-    pub failures: u64,
+    /// How many threads work on it. Changes nothing in the report.
+    pub jobs: NonZeroUsize,
 }
 
 /// What a swarm has found.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Report {
     /// Runs made: all seeds below `next`.
     pub done: u64,
@@ -261,41 +252,26 @@ impl Swarm {
     /// The lines of trace that are kept of a failure.
     pub const TAIL_LINES: usize = 40;
 
-    /// Makes the runs. `tell` hears of every run that is done, from any thread; `stop` ends the swarm after the runs
-    /// that are under way.
-    pub fn run(&self, stop: &AtomicBool, tell: &(dyn Fn(Progress) + Sync)) -> Report {
-        let next = AtomicU64::new(self.seeds.start);
-        let found = Mutex::new(Report {
-            done: 0,
-            next: self.seeds.start,
-            failed: 0,
-            failures: Vec::new(),
-            sometimes: Sometimes::default(),
-            splits: Splits::default(),
-            slowest_recovery: Duration::ZERO,
-            events: 0,
-            digest: 0,
-        });
-        std::thread::scope(|scope| {
-            for _ in 0..self.jobs.max(1) {
-                scope.spawn(|| {
-                    while !stop.load(Ordering::Relaxed) {
-                        // Seeds are taken in order and every one taken is run, so a swarm that was stopped has no gaps.
-                        let seed = next.fetch_add(1, Ordering::Relaxed);
-                        if seed >= self.seeds.end {
-                            break;
-                        }
-                        let plan = Plan::draw(seed, self.kind);
-                        let outcome = run(&plan);
-                        let mut found = found.lock().expect("no thread has died holding it");
-                        found.add(plan, outcome);
-                        tell(Progress { done: found.done, failures: found.failed });
-                    }
-                });
+    /// Runs whose outcomes are in memory at one time.
+    const BATCH: u64 = 1024;
+
+    /// Makes the runs, in the order of the seeds as far as anyone can tell. An audience that has had enough ends the swarm
+    /// after the runs that are under way.
+    pub fn run(&self, audience: &impl Audience) -> Report {
+        let mut report = Report { next: self.seeds.start, ..Report::default() };
+        while report.next < self.seeds.end && !audience.has_enough() {
+            let first = report.next;
+            let size = usize::try_from(Self::BATCH.min(self.seeds.end - first)).expect("a batch is small");
+            let batch = Batch { audience, before: report.done };
+            let outcomes = jobs::run_all(size, self.jobs, &batch, |number| {
+                let plan = Plan::draw(first + number as u64, self.kind);
+                let outcome = run(&plan);
+                (plan, outcome)
+            });
+            for (plan, outcome) in outcomes {
+                report.add(plan, outcome);
             }
-        });
-        let mut report = found.into_inner().expect("no thread has died holding it");
-        report.next = self.seeds.start + report.done;
+        }
         // Only those that are kept are run again, to record what happened.
         for failure in &mut report.failures {
             if let Err(told) = examine(&failure.plan, Self::TAIL_LINES) {
@@ -306,22 +282,53 @@ impl Swarm {
     }
 }
 
+/// Tells the audience of a batch in the numbers of the whole.
+struct Batch<'a, A> {
+    audience: &'a A,
+    before: u64,
+}
+
+impl<A: Audience> Audience for Batch<'_, A> {
+    fn progress(&self, done: usize) {
+        self.audience.progress(usize::try_from(self.before).unwrap_or(usize::MAX).saturating_add(done));
+    }
+
+    fn has_enough(&self) -> bool {
+        self.audience.has_enough()
+    }
+}
+
 impl Report {
+    /// Adds what was found in the seeds that follow on this report's.
+    pub fn append(&mut self, later: Report) {
+        self.done += later.done;
+        self.next = later.next;
+        self.failed += later.failed;
+        self.failures.extend(later.failures);
+        self.failures.truncate(Swarm::FAILURES_KEPT_MAX);
+        self.sometimes.add(&later.sometimes);
+        self.splits.add(&later.splits);
+        self.slowest_recovery = self.slowest_recovery.max(later.slowest_recovery);
+        self.events += later.events;
+        self.digest = self.digest.wrapping_add(later.digest);
+    }
+
     fn add(&mut self, plan: Plan, outcome: Outcome) {
         self.done += 1;
+        self.next += 1;
         self.events += outcome.events;
         self.sometimes.add(&outcome.sometimes);
         self.splits.add(&outcome.splits);
         self.slowest_recovery = self.slowest_recovery.max(outcome.recovery.unwrap_or_default());
-        // A sum, because the order in which runs end is not the same every time.
+        // A sum, so that a swarm in two parts comes to the same.
         self.digest = self.digest.wrapping_add(outcome.digest);
         if outcome.violations.is_empty() {
             return;
         }
         self.failed += 1;
-        let place = self.failures.partition_point(|it| it.plan.seed < plan.seed);
-        self.failures.insert(place, Failure { plan, violations: outcome.violations, tail: Vec::new() });
-        self.failures.truncate(Swarm::FAILURES_KEPT_MAX);
+        if self.failures.len() < Swarm::FAILURES_KEPT_MAX {
+            self.failures.push(Failure { plan, violations: outcome.violations, tail: Vec::new() });
+        }
     }
 }
 

@@ -1,9 +1,11 @@
 //! The swarm over the shipping protocols: thousands of seeds, all oracles, and every interesting case met.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use incumbent_lab::fault::Fault;
+use incumbent_lab::jobs::Audience;
 use incumbent_lab::network::NetworkSettings;
 use incumbent_lab::plan::Plan;
 use incumbent_lab::shrink::shrink;
@@ -18,7 +20,23 @@ const SEEDS: u64 = 2_000;
 const SEEDS_REPEATED: u64 = 150;
 
 fn swarm(kind: Option<Kind>, seeds: std::ops::Range<u64>, jobs: usize) -> Report {
-    Swarm { seeds, kind, jobs }.run(&AtomicBool::new(false), &|_| {})
+    Swarm { seeds, kind, jobs: NonZeroUsize::new(jobs).unwrap() }.run(&())
+}
+
+/// Has enough after this many runs.
+struct Patience {
+    runs: usize,
+    made: AtomicUsize,
+}
+
+impl Audience for Patience {
+    fn progress(&self, done: usize) {
+        self.made.store(done, Ordering::Relaxed);
+    }
+
+    fn has_enough(&self) -> bool {
+        self.made.load(Ordering::Relaxed) >= self.runs
+    }
 }
 
 fn fails_nowhere_and_proves_something(kind: Kind) {
@@ -67,14 +85,9 @@ fn the_report_does_not_depend_on_the_number_of_threads_or_on_a_stop_between() {
     let whole = swarm(None, 0..SEEDS_REPEATED, 1);
     assert_eq!(whole, swarm(None, 0..SEEDS_REPEATED, 3));
 
-    let stop = AtomicBool::new(false);
-    let until_40 = |progress: incumbent_lab::swarm::Progress| {
-        if progress.done >= 40 {
-            stop.store(true, Ordering::Relaxed);
-        }
-    };
-    let begun = Swarm { seeds: 0..SEEDS_REPEATED, kind: None, jobs: 2 }.run(&stop, &until_40);
-    assert!((40..=42).contains(&begun.done), "{}", begun.done);
+    let patience = Patience { runs: 40, made: AtomicUsize::new(0) };
+    let begun = Swarm { seeds: 0..SEEDS_REPEATED, kind: None, jobs: NonZeroUsize::new(2).unwrap() }.run(&patience);
+    assert!((40..60).contains(&begun.done), "{}", begun.done);
     assert_eq!(begun.next, begun.done);
     let ended = swarm(None, begun.next..SEEDS_REPEATED, 2);
     assert_eq!(begun.digest.wrapping_add(ended.digest), whole.digest);

@@ -4,6 +4,7 @@ mod compare;
 mod explain;
 mod protocols;
 mod run;
+mod swarm;
 
 use clap::Subcommand;
 
@@ -29,6 +30,9 @@ pub(crate) enum LabCommand {
     /// Teach an algorithm step by step, from a real run
     #[command(after_help = explain::EXAMPLES)]
     Explain(explain::ExplainArguments),
+    /// Try to break the protocols: runs drawn from seeds, every one under all oracles
+    #[command(after_help = swarm::EXAMPLES)]
+    Swarm(swarm::SwarmArguments),
 }
 
 /// Runs one of the lab's commands. A long one looks at `interrupt` now and then, and prints what it has when asked to stop.
@@ -38,6 +42,7 @@ pub(crate) fn run(command: LabCommand, interrupt: &Interrupt, console: &mut Cons
         LabCommand::Protocols { form } => protocols::run(form, console),
         LabCommand::Run(arguments) => run::run(&arguments, interrupt, console),
         LabCommand::Explain(arguments) => explain::run(&arguments, console),
+        LabCommand::Swarm(arguments) => swarm::run(&arguments, interrupt, console),
     }?;
     Ok(if interrupt.asked() { exit.interrupted() } else { exit })
 }
