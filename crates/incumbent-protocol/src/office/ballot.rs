@@ -137,8 +137,14 @@ impl Office {
 
     /// Two that ask at the same time would both be told yes and then split the votes. So the lesser one gives up its question;
     /// since a pre-vote binds nobody, any order will do.
+    ///
+    /// A question that found no quorum in the time that an answer takes is no rival any more, and who has asked in vain before is none at
+    /// all: a node that reaches too few asks on and on, and would for ever keep those few from the one node that reaches enough (C20, C23).
     fn defers_to(&mut self, now: Instant, other: NodeId) -> bool {
-        let Seat::Candidate(Ballot { round: Round::Pre, .. }) = &self.seat else { return true };
+        let Seat::Candidate(Ballot { round: Round::Pre, sent, .. }) = &self.seat else { return true };
+        if self.asked_in_vain || now - *sent > self.settings.pace().reply {
+            return true;
+        }
         let weight = |node| (self.settings.priority(node), node);
         let defers = weight(other) > weight(self.me);
         if defers {

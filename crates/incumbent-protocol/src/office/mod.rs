@@ -121,6 +121,8 @@ pub(crate) struct Office {
     /// How often this node was asked to yield, and before when it is not asked again.
     yields: u32,
     yields_from: Instant,
+    /// Whether a ballot of ours has run out of time since we last knew a leader: we reach too few to be anyone's rival.
+    asked_in_vain: bool,
     detector: Detector,
     stabilizer: Stabilizer,
 }
@@ -149,6 +151,7 @@ impl Office {
             hints_from: now,
             yields: 0,
             yields_from: now,
+            asked_in_vain: false,
             detector: Detector::new(now),
             stabilizer: Stabilizer::new(*settings.stability()),
         };
@@ -226,7 +229,10 @@ impl Office {
                 self.wait(now);
                 Notice::Due
             }
-            Seat::Candidate(ballot) if now >= ballot.until => self.reject(now, out),
+            Seat::Candidate(ballot) if now >= ballot.until => {
+                self.asked_in_vain = true;
+                self.reject(now, out)
+            }
             Seat::Leader(reign) if reign.has_ended(now) => {
                 self.step_down(now, Reason::QuorumLost, out);
                 Notice::Nothing
@@ -437,6 +443,7 @@ impl Office {
         debug_assert!(!reign.has_ended(now));
         self.seat = Seat::Leader(reign);
         self.leader = Some(self.me);
+        self.asked_in_vain = false;
         out.emit(Event::Elected { term: self.term });
     }
 

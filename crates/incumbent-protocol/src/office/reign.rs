@@ -170,6 +170,7 @@ impl Office {
         self.seat = Seat::Follower;
         self.promise = Promise { to: Some(from), term, until: now + self.settings.pace().patience_min };
         self.detector.heard(from, now);
+        self.asked_in_vain = false;
         self.wait(now);
         if self.leader != Some(from) {
             self.leader = Some(from);
