@@ -31,4 +31,5 @@ pub mod report;
 pub mod scenario;
 
 pub mod compare;
+pub mod graphs;
 pub mod jobs;

@@ -157,7 +157,7 @@ impl Trial {
 }
 
 /// Waits until all follow one leader, it has served its minimum tenure, and a moment more that chance draws. Returns the leader.
-fn rest<O: Observer>(world: &mut World<O>, chance: &mut Chance) -> Option<NodeId> {
+pub(crate) fn rest<O: Observer>(world: &mut World<O>, chance: &mut Chance) -> Option<NodeId> {
     let pace = *world.settings().pace();
     let tenure = world.settings().stability().min_tenure;
     let limit = world.now() + pace.patience_max * REST_PATIENCES_MAX;
