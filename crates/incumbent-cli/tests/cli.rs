@@ -125,6 +125,7 @@ fn the_manual_has_a_page_for_every_command() {
         "incumbent.1",
         "incumbent-lab.1",
         "incumbent-lab-compare.1",
+        "incumbent-lab-graphs.1",
         "incumbent-lab-protocols.1",
         "incumbent-completions.1",
         "incumbent-man.1",

@@ -2,6 +2,7 @@
 
 mod compare;
 mod explain;
+mod graphs;
 mod protocols;
 mod run;
 mod swarm;
@@ -18,6 +19,9 @@ pub(crate) enum LabCommand {
     /// Measure the protocols side by side: failover, messages, changes of leader, two leaders at once
     #[command(after_help = compare::EXAMPLES)]
     Compare(compare::Compare),
+    /// Cut the links of five nodes in every possible way: is there a leader, are there ever two?
+    #[command(after_help = graphs::EXAMPLES)]
+    Graphs(graphs::Graphs),
     /// List the election protocols, what each does, and first what it does not promise
     #[command(after_help = "Examples:\n  incumbent lab protocols\n  incumbent lab protocols --json | jq '.protocols[].name'")]
     Protocols {
@@ -39,6 +43,7 @@ pub(crate) enum LabCommand {
 pub(crate) fn run(command: LabCommand, interrupt: &Interrupt, console: &mut Console<'_>) -> Result<Exit, Failure> {
     let exit = match command {
         LabCommand::Compare(wanted) => compare::run(wanted, interrupt, console),
+        LabCommand::Graphs(wanted) => graphs::run(wanted, interrupt, console),
         LabCommand::Protocols { form } => protocols::run(form, console),
         LabCommand::Run(arguments) => run::run(&arguments, interrupt, console),
         LabCommand::Explain(arguments) => explain::run(&arguments, console),

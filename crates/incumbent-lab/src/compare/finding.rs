@@ -174,10 +174,12 @@ fn times(count: u64) -> String {
     }
 }
 
-/// A span as people say it: `3.2 ms`, `154 ms`, `2.9 s`.
+/// A span as people say it: `0`, `3.2 ms`, `154 ms`, `2.9 s`.
 pub fn time(span: Duration) -> String {
     let ms = span.as_secs_f64() * 1000.0;
-    if ms < 10.0 {
+    if span.is_zero() {
+        "0".into()
+    } else if ms < 10.0 {
         format!("{ms:.1} ms")
     } else if ms < 1000.0 {
         format!("{ms:.0} ms")
