@@ -39,6 +39,11 @@ impl Paint {
         Paint { colours: wanted(colour, terminal, |name| std::env::var(name).ok()) }
     }
 
+    /// Whether there is any colour at all.
+    pub(crate) fn has_colours(self) -> bool {
+        self.colours
+    }
+
     /// What went well or is safe.
     pub(crate) fn good<T: Display>(self, text: T) -> Painted<T> {
         self.with(AnsiColor::Green.on_default(), text)

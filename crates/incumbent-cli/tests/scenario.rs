@@ -124,6 +124,15 @@ fn a_file_that_cannot_be_understood_ends_with_2_and_shows_the_line() {
 }
 
 #[test]
+fn watching_needs_a_terminal_and_says_so_before_anything_is_done() {
+    let output = run(&["missing.txt", "--watch"], 2);
+    assert!(output.stdout.is_empty());
+    assert!(
+        text(&output.stderr).contains("--watch needs a terminal") && text(&output.stderr).contains("hint: run it in a terminal")
+    );
+}
+
+#[test]
 fn json_is_one_object_a_line_from_the_scenario_to_the_result() {
     let path = file("lines.txt", &GOOD.replace("run until", "show messages on\nrun until"));
     let output = run(&[path.to_str().unwrap(), "--json"], 1);

@@ -6,6 +6,7 @@ mod graphs;
 mod protocols;
 mod run;
 mod swarm;
+mod watch;
 
 use clap::Subcommand;
 

@@ -12,6 +12,7 @@ use crate::console::{Console, Form};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
+use crate::lab::watch::{self, Ended};
 
 const HINT: &str = "correct the line; docs/scenarios.md describes the language";
 
@@ -35,12 +36,18 @@ pub(crate) struct RunArguments {
     /// Write the traces that came of it into the files. Expectations and oracles still count
     #[arg(long)]
     rewrite: bool,
+    /// Show it in the terminal, in slow motion: nodes, links, messages, log
+    #[arg(long, conflicts_with_all = ["rewrite", "json"])]
+    watch: bool,
     #[command(flatten)]
     form: Form,
 }
 
 /// Runs all files. They are all read before the first one is run.
 pub(crate) fn run(arguments: &RunArguments, interrupt: &Interrupt, console: &mut Console<'_>) -> Result<Exit, Failure> {
+    if arguments.watch {
+        watch::check()?;
+    }
     let mut scenarios = Vec::new();
     for path in &arguments.files {
         scenarios.push((path, with_seed(read(path)?, arguments.seed)));
@@ -65,9 +72,16 @@ pub(crate) fn run(arguments: &RunArguments, interrupt: &Interrupt, console: &mut
         }
         if arguments.form.json {
             print_json(scenario, &verdict, console)?;
-        } else {
-            print_text(scenario, &verdict, console)?;
+            continue;
         }
+        if arguments.watch {
+            if watch::watch(scenario, &outcome, interrupt, console)? == Ended::Interrupted {
+                return Ok(exit.interrupted());
+            }
+        } else {
+            print_trace(scenario, &outcome, console)?;
+        }
+        print_verdict(scenario, &verdict, console)?;
     }
     Ok(exit)
 }
@@ -99,21 +113,26 @@ impl Verdict<'_> {
     }
 }
 
-fn print_text(scenario: &Scenario, verdict: &Verdict<'_>, console: &mut Console<'_>) -> Result<(), Failure> {
+fn print_trace(scenario: &Scenario, outcome: &Outcome, console: &mut Console<'_>) -> Result<(), Failure> {
     let paint = console.paint;
     writeln!(console.out, "{}", paint.strong(&scenario.file))?;
     for line in scenario.head.lines() {
         writeln!(console.out, "{}", format!("# {line}").trim_end())?;
     }
-    for act in &verdict.outcome.acts {
+    for act in &outcome.acts {
         writeln!(console.out, "{}", paint.strong(format_args!("> {}", act.text)))?;
-        for told in verdict.outcome.told(act) {
+        for told in outcome.told(act) {
             writeln!(console.out, "{}", told.line())?;
         }
         for line in &act.shown {
             writeln!(console.out, "{line}")?;
         }
     }
+    Ok(())
+}
+
+fn print_verdict(scenario: &Scenario, verdict: &Verdict<'_>, console: &mut Console<'_>) -> Result<(), Failure> {
+    let paint = console.paint;
     for difference in &verdict.differences {
         writeln!(console.out, "\n{} {difference}", paint.bad("differs:"))?;
     }

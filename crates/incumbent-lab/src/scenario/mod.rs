@@ -16,7 +16,7 @@
 //! ----
 //! ```
 //!
-//! A block is a list of commands, a line `----`, and the trace up to a blank line. [`parse`] reads, [`run`] runs with all
+//! A block is a list of commands, a line `----`, and the trace up to a blank line. [`parse`] reads, [`run()`] runs with all
 //! oracles on, [`Outcome::differences`] compares, [`Outcome::rewritten`] writes the trace anew. The claim of a scenario stands in its
 //! `expect` lines, which no rewriting changes. The language is described in docs/scenarios.md.
 
@@ -38,7 +38,7 @@ use crate::world::WorldSettings;
 pub use difference::Difference;
 pub use parse::parse;
 pub use run::{Act, Failure, Outcome, run};
-pub use tell::{Told, office_of, tell};
+pub use tell::{Told, is_routine, office_of, tell};
 pub use words::Mistake;
 
 /// A scenario that could be read.

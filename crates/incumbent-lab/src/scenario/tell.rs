@@ -65,7 +65,7 @@ pub fn office_of(message: &Message) -> Option<&OfficeMessage> {
 }
 
 /// Whether a message is sent over and over while nothing happens, or answers one that is.
-fn is_routine(message: &Message) -> bool {
+pub fn is_routine(message: &Message) -> bool {
     let acknowledges_hop = matches!(message, Message::Ring(RingMessage::HopAck { .. }));
     acknowledges_hop || matches!(office_of(message), Some(OfficeMessage::Heartbeat { .. } | OfficeMessage::Ack { .. }))
 }
