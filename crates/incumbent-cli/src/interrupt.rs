@@ -1,10 +1,19 @@
 //! Ctrl-C and SIGTERM: the first asks the command to stop and print what it has, the second ends the process at once.
 
+use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 
 use crate::exit::Exit;
 use crate::failure::Failure;
+
+/// As long as this lives, an interrupt that is not heeded ends the process.
+pub(crate) struct Insistence {
+    /// Dropped with this, which the waiting thread notices.
+    _ended: mpsc::Sender<()>,
+}
 
 /// Whether the person wants the command to stop. A long command looks at it now and then.
 pub(crate) struct Interrupt(Arc<AtomicBool>);
@@ -18,13 +27,29 @@ impl Interrupt {
             if heard.swap(true, Ordering::Relaxed) {
                 std::process::exit(Exit::Interrupted.code().into());
             }
-            eprintln!("stopping; once more to stop at once");
+            // The terminal may be gone: that is what some signals say.
+            let _ = writeln!(std::io::stderr(), "stopping; once more to stop at once");
         })
         .map_err(|wrong| Failure::Io {
             what: format!("cannot listen for Ctrl-C: {wrong}"),
             hint: "free a file descriptor and try again",
         })?;
         Ok(Interrupt(asked))
+    }
+
+    /// Ends the process if it has not ended by itself `grace` after the person asked, unless the result was dropped before. For a command that
+    /// calls what it cannot interrupt.
+    pub(crate) fn insist_after(&self, grace: Duration) -> Insistence {
+        let asked = Arc::clone(&self.0);
+        let (ended, over) = mpsc::channel::<()>();
+        std::thread::spawn(move || {
+            while over.recv_timeout(grace) == Err(RecvTimeoutError::Timeout) {
+                if asked.load(Ordering::Relaxed) && over.recv_timeout(grace) == Err(RecvTimeoutError::Timeout) {
+                    std::process::exit(Exit::Interrupted.code().into());
+                }
+            }
+        });
+        Insistence { _ended: ended }
     }
 
     /// Whether the person has asked.

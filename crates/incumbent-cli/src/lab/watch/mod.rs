@@ -26,6 +26,8 @@ use crate::interrupt::Interrupt;
 
 /// A picture is drawn this often: the eye sees motion, and a slow connection bears it.
 const PICTURE_EVERY: Duration = Duration::from_millis(40);
+/// How long after a signal the terminal is waited for. When it has hung up, what reads its keys reads nothing, for ever and at full speed.
+const GRACE: Duration = Duration::from_millis(500);
 /// The slowest and the fastest, as powers of two of the film's own pace.
 const SPEEDS: (i32, i32) = (-4, 6);
 
@@ -56,6 +58,7 @@ pub(crate) fn watch(
     interrupt: &Interrupt,
     console: &mut Console<'_>,
 ) -> Result<Ended, Failure> {
+    let _insistence = interrupt.insist_after(GRACE);
     let film = Film::of(scenario, outcome);
     let colours = console.paint.has_colours();
     let guard = Guard::enter(console.out)?;
