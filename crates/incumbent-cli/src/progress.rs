@@ -17,11 +17,19 @@ pub(crate) struct Progress<'a> {
 impl<'a> Progress<'a> {
     /// A bar for `runs` runs.
     pub(crate) fn new(runs: usize, interrupt: &'a Interrupt) -> Progress<'a> {
+        Progress::with(runs, "{bar:32} {pos}/{len} runs, {eta} left; Ctrl-C prints what is there", interrupt)
+    }
+
+    /// A bar for at most `states` states: a search may come to its end long before.
+    pub(crate) fn of_states(states: usize, interrupt: &'a Interrupt) -> Progress<'a> {
+        Progress::with(states, "{bar:32} {human_pos} of at most {human_len} states; Ctrl-C prints what is there", interrupt)
+    }
+
+    fn with(end: usize, template: &str, interrupt: &'a Interrupt) -> Progress<'a> {
         let terminal = io::stderr().is_terminal();
         let target = if terminal { ProgressDrawTarget::stderr_with_hz(10) } else { ProgressDrawTarget::hidden() };
-        let bar = ProgressBar::with_draw_target(Some(runs as u64), target);
-        let style = ProgressStyle::with_template("{bar:32} {pos}/{len} runs, {eta} left; Ctrl-C prints what is there");
-        bar.set_style(style.expect("the template is well formed"));
+        let bar = ProgressBar::with_draw_target(Some(end as u64), target);
+        bar.set_style(ProgressStyle::with_template(template).expect("the template is well formed"));
         if terminal {
             // A single run of a great group can take a while: the bar must not look dead.
             bar.enable_steady_tick(Duration::from_millis(500));

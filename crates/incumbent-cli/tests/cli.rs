@@ -124,6 +124,7 @@ fn the_manual_has_a_page_for_every_command() {
     for name in [
         "incumbent.1",
         "incumbent-lab.1",
+        "incumbent-lab-check.1",
         "incumbent-lab-compare.1",
         "incumbent-lab-graphs.1",
         "incumbent-lab-protocols.1",

@@ -4,7 +4,8 @@
 //! [`oracle`], by [`meter`] and, as text, through [`trace`]. [`plan`] draws a whole run from a seed, [`swarm`] makes thousands of
 //! them, and [`shrink`] makes a failing one small.
 //!
-//! [`lease`] is a small world of its own, for those who hold leases at a lock service.
+//! [`check`] needs no world: it goes through all runs of a small group. [`lease`] is a small world of its own, for those who
+//! hold leases at a lock service.
 
 pub mod fault;
 mod injection;
@@ -26,6 +27,8 @@ pub mod trace;
 pub mod plan;
 pub mod shrink;
 pub mod swarm;
+
+pub mod check;
 
 pub mod report;
 pub mod scenario;

@@ -258,7 +258,7 @@ impl fmt::Display for Undelivered {
 }
 
 /// How a value of the protocol reads in a line.
-struct Words<'a, T>(&'a T);
+pub(crate) struct Words<'a, T>(pub(crate) &'a T);
 
 impl fmt::Display for Words<'_, Record> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

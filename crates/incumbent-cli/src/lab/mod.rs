@@ -1,5 +1,6 @@
 //! `incumbent lab`: the deterministic world, from the command line. One file a command.
 
+mod check;
 mod compare;
 mod explain;
 mod graphs;
@@ -17,6 +18,9 @@ use crate::interrupt::Interrupt;
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum LabCommand {
+    /// Go through every run of a small group: crashes, losses, time-outs and requests in any order
+    #[command(after_help = check::EXAMPLES)]
+    Check(check::CheckArguments),
     /// Measure the protocols side by side: failover, messages, changes of leader, two leaders at once
     #[command(after_help = compare::EXAMPLES)]
     Compare(compare::Compare),
@@ -43,6 +47,7 @@ pub(crate) enum LabCommand {
 /// Runs one of the lab's commands. A long one looks at `interrupt` now and then, and prints what it has when asked to stop.
 pub(crate) fn run(command: LabCommand, interrupt: &Interrupt, console: &mut Console<'_>) -> Result<Exit, Failure> {
     let exit = match command {
+        LabCommand::Check(arguments) => check::run(&arguments, interrupt, console),
         LabCommand::Compare(wanted) => compare::run(wanted, interrupt, console),
         LabCommand::Graphs(wanted) => graphs::run(wanted, interrupt, console),
         LabCommand::Protocols { form } => protocols::run(form, console),
