@@ -99,6 +99,24 @@ fn what_cannot_be_compared_ends_with_2_and_says_what_to_change() {
     }
 }
 
+#[test]
+fn the_report_is_one_file_and_a_path_that_cannot_be_written_is_refused_before_measuring() {
+    let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("compare.html");
+    let output = ends(&small(&["--protocol", "bully", "--html", file.to_str().unwrap().to_owned().leak()]), 0);
+    assert!(text(&output.stdout).ends_with(&format!("The report: {}\n", file.display())));
+    let page = std::fs::read_to_string(&file).unwrap();
+    assert!(page.starts_with("<!") && page.contains("bully without guard, partition: two leaders at once for 2."));
+    assert!(page.len() < 2_000_000, "{}", page.len());
+    for (path, hint) in
+        [("/dev/null/report.html", "a file stands where a folder is needed"), ("/", "this is a folder: name a file")]
+    {
+        // So many runs would take minutes: the answer comes before.
+        let output = ends(&["--runs", "5000", "--html", path], 3);
+        assert!(output.stdout.is_empty());
+        assert!(text(&output.stderr).contains(hint), "{}", text(&output.stderr));
+    }
+}
+
 /// Whether the process listens for Ctrl-C by now, as the kernel knows it.
 fn listens(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();

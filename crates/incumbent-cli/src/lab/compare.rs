@@ -2,14 +2,18 @@
 //!
 //! The same command prints the same figures, whatever `--jobs` says.
 
+use std::fs::OpenOptions;
 use std::num::NonZeroUsize;
-use std::time::Duration;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use incumbent_lab::compare::finding;
+use incumbent_lab::compare::report::{Origin, report as compared};
 use incumbent_lab::compare::scenario::Scenario;
 use incumbent_lab::compare::trial::{Figures, Place};
 use incumbent_lab::compare::{Cell, Plan, Wish};
+use incumbent_lab::report;
 use incumbent_protocol::machine::Kind;
 
 use crate::console::{Console, Form};
@@ -24,6 +28,7 @@ Examples:
   incumbent lab compare                                             all scenarios, the usual sizes
   incumbent lab compare --scenario partition --protocol bully,raft  who has two leaders?
   incumbent lab compare --scenario leader-crash --nodes 3,7,30      how messages and times grow
+  incumbent lab compare --html report.html                          plots, and runs to watch
   incumbent lab compare --pace wan --runs 1000 --json > wan.json    every figure, for a program";
 
 /// More sizes than this are shown as growth, and one of them in full.
@@ -58,6 +63,9 @@ pub(crate) struct Compare {
     /// How many runs go on at one time; the number of processors unless given. Changes no figure
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
+    /// Write a report with plots and runs to watch: one HTML file that needs nothing else
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     #[command(flatten)]
     form: Form,
 }
@@ -86,25 +94,58 @@ pub(super) fn threads(jobs: Option<NonZeroUsize>) -> NonZeroUsize {
 
 /// Compares and prints.
 pub(crate) fn run(wanted: Compare, interrupt: &Interrupt, console: &mut Console<'_>) -> Result<Exit, Failure> {
-    let Compare { scenario, nodes, protocol, guard, pace, runs, seed, jobs, form } = wanted;
+    let Compare { scenario, nodes, protocol, guard, pace, runs, seed, jobs, html, form } = wanted;
     let wish = Wish { scenarios: scenario, nodes, kinds: protocol, guards: guard, place: pace, runs, seed };
     let command = command_for(&wish);
     let plan = Plan::new(wish).map_err(|wrong| Failure::Input {
         what: wrong.to_string(),
         hint: "see `incumbent lab compare --help` for what can be asked",
     })?;
+    if let Some(path) = &html {
+        // Better now than after a long measurement.
+        OpenOptions::new().append(true).create(true).open(path).map_err(|wrong| Failure::file("write", path, &wrong))?;
+    }
     let cells = {
         let progress = Progress::new(plan.trials(), interrupt);
         plan.run(threads(jobs), &progress)
     };
+    if let Some(path) = &html {
+        let origin = Origin { version: env!("CARGO_PKG_VERSION").into(), command: command.clone(), date: today() };
+        let page = report::render(&compared(&plan, &cells, origin, threads(jobs)));
+        std::fs::write(path, page).map_err(|wrong| Failure::file("write", path, &wrong))?;
+    }
     if form.json {
         print_json(&plan, &cells, &command, console)?;
     } else {
         print_text(&plan, &cells, &command, console)?;
+        if let Some(path) = &html {
+            writeln!(console.out, "The report: {}", path.display())?;
+        }
     }
     // The guard promises that it cannot be: that is a violation, not a figure.
     let broken = cells.iter().any(|cell| cell.guarded && cell.split_brain_runs() > 0);
     Ok(if broken { Exit::Found } else { Exit::Done })
+}
+
+/// The date in UTC, as `2026-11-15`.
+fn today() -> String {
+    let days = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / 86_400);
+    let (year, month, day) = date(days);
+    format!("{year}-{month:02}-{day:02}")
+}
+
+/// Year, month and day of the Gregorian calendar, so many days after the first of January 1970.
+fn date(days: u64) -> (u64, u64, u64) {
+    // Counted from the first of March 0000: then the odd day of a leap year comes last, and months follow one formula (Hinnant,
+    // "chrono-compatible low-level date algorithms").
+    let days = days + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let months_since_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * months_since_march + 2) / 5 + 1;
+    let month = if months_since_march < 10 { months_since_march + 3 } else { months_since_march - 9 };
+    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
 }
 
 /// The command that gives the same figures again, also where a default should change one day.
@@ -339,4 +380,27 @@ fn ms(span: Duration) -> String {
 fn kib(bytes: u64) -> String {
     let kib = bytes as f64 / 1024.0;
     if kib >= 10.0 { format!("{kib:.0}") } else { format!("{kib:.1}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_become_dates() {
+        for (days, expected) in
+            [(0, (1970, 1, 1)), (59, (1970, 3, 1)), (11_016, (2000, 2, 29)), (20_772, (2026, 11, 15)), (47_540, (2100, 2, 28))]
+        {
+            assert_eq!(date(days), expected);
+        }
+    }
+
+    #[test]
+    fn sentences_are_broken_between_words_and_every_line_is_indented() {
+        let text = "word ".repeat(60);
+        let lines = wrapped(text.trim_end(), "  ");
+        assert!(lines.lines().count() > 2);
+        assert!(lines.lines().all(|line| line.starts_with("  word") && line.chars().count() <= LINE_MAX));
+        assert_eq!(wrapped("", "  "), "  ");
+    }
 }

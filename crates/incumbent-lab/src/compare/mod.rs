@@ -4,9 +4,12 @@
 //! protocol, with or without guard, in groups of one size, in one scenario, over all runs. The same plan gives the same figures, whatever
 //! the number of threads. Left out: how it is printed.
 
-pub mod finding;
 pub mod scenario;
 pub mod trial;
+
+pub mod finding;
+pub mod report;
+pub mod timeline;
 
 use std::fmt;
 use std::num::NonZeroUsize;

@@ -148,27 +148,33 @@ impl Scenario {
         let (incidents, lasts) = match self {
             Scenario::ColdStart => (vec![], 10),
             Scenario::LeaderCrash => {
-                (vec![incident(vec![Fault::Crash(leader)], None, vec![], format!("{leader} is dead"), vec![leader])], 10)
+                (vec![incident(vec![Fault::Crash(leader)], None, vec![], format!("node {leader} is down"), vec![leader])], 10)
             }
             Scenario::LeaderReturn => {
                 let (dies, returns) = (vec![Fault::Crash(leader)], vec![Fault::Restart(leader)]);
-                (vec![incident(dies, Some(patience * 3), returns, format!("{leader} is down"), vec![leader])], 20)
+                (vec![incident(dies, Some(patience * 3), returns, format!("node {leader} is down"), vec![leader])], 20)
             }
             Scenario::MajorityCrash => {
                 let fallen: Vec<NodeId> = [leader].into_iter().chain(others).take(settings.majority()).collect();
                 let dies = fallen.iter().map(|id| Fault::Crash(*id)).collect();
                 let returns = fallen.iter().map(|id| Fault::Restart(*id)).collect();
-                (vec![incident(dies, Some(patience * 10), returns, "a majority is down".into(), fallen)], 20)
+                (vec![incident(dies, Some(patience * 10), returns, format!("nodes {} are down", list(&fallen)), fallen)], 20)
             }
             Scenario::Resign => {
                 let gives = vec![Fault::Request { node: leader, request: Request::Resign }, Fault::Crash(leader)];
-                (vec![incident(gives, None, vec![], format!("{leader} resigns and ends"), vec![leader])], 10)
+                (vec![incident(gives, None, vec![], format!("node {leader} has resigned and ended"), vec![leader])], 10)
             }
             Scenario::HandOver => {
                 let to = neighbour(&others, leader);
                 let gives = vec![Fault::Request { node: leader, request: Request::HandOver { to } }];
                 (
-                    vec![incident(gives, Some(Duration::ZERO), vec![], format!("{leader} hands over to {to}"), vec![leader, to])],
+                    vec![incident(
+                        gives,
+                        Some(Duration::ZERO),
+                        vec![],
+                        format!("node {leader} hands over to {to}"),
+                        vec![leader, to],
+                    )],
                     10,
                 )
             }
@@ -179,16 +185,25 @@ impl Scenario {
                 let many: Vec<NodeId> = others.iter().copied().filter(|id| !few.contains(id)).collect();
                 let splits = vec![Fault::Partition(vec![few.clone(), many])];
                 let mends = vec![Fault::Mend(Links::All)];
-                (vec![incident(splits, Some(patience * 10), mends, format!("{} | the others", list(&few)), few)], 20)
+                (
+                    vec![incident(
+                        splits,
+                        Some(patience * 10),
+                        mends,
+                        format!("nodes {} are cut off from the others", list(&few)),
+                        few,
+                    )],
+                    20,
+                )
             }
             Scenario::OneWay => {
                 let cuts = others.iter().map(|id| Fault::cut_one_way(*id, leader)).collect();
                 let mends = vec![Fault::Mend(Links::All)];
-                (vec![incident(cuts, Some(patience * 10), mends, format!("{leader} hears nobody"), vec![leader])], 20)
+                (vec![incident(cuts, Some(patience * 10), mends, format!("node {leader} hears nobody"), vec![leader])], 20)
             }
             Scenario::Pause => {
                 let (stops, goes_on) = (vec![Fault::Pause(leader)], vec![Fault::Resume(leader)]);
-                (vec![incident(stops, Some(patience * 5), goes_on, format!("{leader} stands still"), vec![leader])], 15)
+                (vec![incident(stops, Some(patience * 5), goes_on, format!("node {leader} stands still"), vec![leader])], 15)
             }
             Scenario::SlowNode => {
                 // As long as an answer may take: bearable for one question, hopeless for a stream of them.
@@ -199,7 +214,7 @@ impl Scenario {
                         slow(by),
                         Some(patience * 10),
                         slow(Duration::ZERO),
-                        format!("{leader} is slow"),
+                        format!("node {leader} is slow"),
                         vec![leader],
                     )],
                     20,
@@ -208,7 +223,7 @@ impl Scenario {
             Scenario::Flapping => {
                 let period = chance.between(patience * 3 / 10, patience * 3);
                 let flaps = others.iter().map(|id| Fault::Flap { links: Links::Between(leader, *id), period }).collect();
-                (vec![incident(flaps, None, vec![], format!("the links of {leader} flap"), vec![leader])], 40)
+                (vec![incident(flaps, None, vec![], format!("the links of node {leader} flap"), vec![leader])], 40)
             }
             Scenario::Loss => {
                 let loses = vec![Fault::Loss { links: Links::All, ppm: 200_000 }];

@@ -119,7 +119,7 @@ impl Trial {
     }
 
     /// Runs it and keeps what `recording` says.
-    fn run_recorded(&self, recording: Recording) -> Ended {
+    pub(super) fn run_recorded(&self, recording: Recording) -> Ended {
         let mut world = self.world(recording);
         // A stream of its own, the same for every protocol: all meet the same fate.
         let mut chance = Chance::new(self.seed ^ 0x7363_656E_6172_696F);
@@ -142,7 +142,7 @@ impl Trial {
             }
         }
         world.run_until(begin + script.lasts);
-        Ended { world, begin, before, term_before }
+        Ended { world, script, begin, before, term_before }
     }
 
     fn world(&self, recording: Recording) -> World<Watch> {
@@ -177,10 +177,11 @@ pub(crate) fn rest<O: Observer>(world: &mut World<O>, chance: &mut Chance) -> Op
 }
 
 /// A run that has ended.
-struct Ended {
-    world: World<Watch>,
+pub(super) struct Ended {
+    pub(super) world: World<Watch>,
+    pub(super) script: Script,
     /// When the scenario began.
-    begin: Moment,
+    pub(super) begin: Moment,
     /// The meter at that moment.
     before: Meter,
     /// The greatest term at that moment.
@@ -188,7 +189,7 @@ struct Ended {
 }
 
 impl Ended {
-    fn figures(&self) -> Figures {
+    pub(super) fn figures(&self) -> Figures {
         let (meter, before, watch) = (self.world.meter(), &self.before, self.world.observer());
         let sent = |purpose| meter.by_purpose(purpose) - before.by_purpose(purpose);
         let overlaps: Vec<Duration> = meter.overlaps().iter().filter(|it| it.to > self.begin).map(|it| it.length()).collect();
@@ -219,7 +220,7 @@ fn greatest_term<O: Observer>(world: &World<O>) -> u64 {
 
 /// Sees who contends, who takes office and who follows whom.
 #[derive(Clone, Debug)]
-struct Watch {
+pub(super) struct Watch {
     settings: Settings,
     /// By rank: whom the node last said it follows, or itself in office.
     following: Vec<Option<NodeId>>,

@@ -125,6 +125,7 @@ fn outcome(chance: &mut Chance, protocol: &str, guarded: bool, nodes: u32, scena
         messages: Spread::with_samples(&columns[6]),
         contest_messages: Spread::of(&columns[7]),
         bytes: Spread::of(&columns[8]),
+        ..Measures::default()
     };
     Outcome {
         protocol: protocol.into(),
