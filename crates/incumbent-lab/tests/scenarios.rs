@@ -258,6 +258,19 @@ fn oracles_watch_every_scenario() {
 }
 
 #[test]
+fn calm_is_demanded_after_the_last_healing_and_not_before() {
+    let leaderless = |lines: &str| {
+        let outcome = scenario::run(&with(lines));
+        assert_eq!(outcome.failures, [], "{lines}");
+        outcome.sometimes.counts().find(|(oracle, _, _)| *oracle == "liveness").map(|(_, _, count)| count)
+    };
+    let cut_off = "run until agreed\ncut all\nrun 1s\nheal\nrun 20s";
+    assert_eq!(leaderless(&format!("{cut_off}\n----")), Some(1));
+    // What happens to the leader then would break the calm that was demanded, had the first healing been the last.
+    assert_eq!(leaderless(&format!("{cut_off}\ncrash 1\ncrash 2\ncrash 3\nrun 1s\n----")), Some(0));
+}
+
+#[test]
 fn a_run_that_fills_the_memory_is_ended() {
     let scenario = with("run until agreed\nrun 86400s\n----");
     let outcome = scenario::run(&scenario);

@@ -15,7 +15,7 @@ use crate::meter::{Meter, Tally};
 use crate::network::Network;
 use crate::node::{Condition, Node};
 use crate::observation::{Moment, Observation, Observer};
-use crate::oracle::{Demands, Exclusion, Oracles, Order};
+use crate::oracle::{Demands, Exclusion, Oracles, Order, Sometimes};
 use crate::trace::Entry;
 use crate::world::{World, WorldSettings};
 
@@ -33,6 +33,8 @@ pub struct Outcome {
     pub failures: Vec<Failure>,
     /// The figures of the whole run.
     pub meter: Meter,
+    /// How often the cases came up that the oracles are there for.
+    pub sometimes: Sometimes,
     /// When it ended.
     pub end: Moment,
     /// How many acts each block has.
@@ -254,6 +256,7 @@ impl Stage {
         Outcome {
             entries: self.world.trace().entries().cloned().collect(),
             meter: self.world.meter().clone(),
+            sometimes: self.world.observer().oracles.sometimes(),
             acts: self.acts,
             failures: self.failures,
             end,
