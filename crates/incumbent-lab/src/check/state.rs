@@ -97,14 +97,17 @@ impl Frontier {
     }
 }
 
-/// A fingerprint of a state: two halves, mixed by different constants (those of SplitMix64 and of Stafford's thirteenth variant reversed).
+/// A fingerprint of a state: two halves, mixed by the constants of SplitMix64 and of MurmurHash3.
 pub(super) fn fingerprint(words: &[u32]) -> u128 {
-    let mut low = 0x243F_6A88_85A3_08D3 ^ words.len() as u64;
-    let mut high = 0x1319_8A2E_0370_7344 ^ words.len() as u64;
-    for pair in words.chunks(2) {
-        let word = u64::from(pair[0]) | pair.get(1).map_or(0, |it| u64::from(*it) << 32);
+    let (mut low, mut high) = (0x243F_6A88_85A3_08D3, 0x1319_8A2E_0370_7344);
+    let mut add = |word: u64| {
         low = mix(low ^ word, 0xBF58_476D_1CE4_E5B9, 0x94D0_49BB_1331_11EB);
-        high = mix(high.wrapping_add(word), 0xFF51_AFD7_ED55_8CCD, 0xC4CE_B9FE_1A85_EC53);
+        high = mix(high ^ word, 0xFF51_AFD7_ED55_8CCD, 0xC4CE_B9FE_1A85_EC53);
+    };
+    // Mixed in by itself: beside the first word it could make up for a difference there.
+    add(words.len() as u64);
+    for pair in words.chunks(2) {
+        add(u64::from(pair[0]) | pair.get(1).map_or(0, |it| u64::from(*it) << 32));
     }
     u128::from(high) << 64 | u128::from(low)
 }
