@@ -82,6 +82,8 @@ pub enum Aim {
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Class {
     Crash,
+    /// One node cannot hear the leader, while those whose promises keep the leader in office blink.
+    Rival,
     Pause,
     Slow,
     Lossy,
@@ -99,8 +101,9 @@ enum Class {
 }
 
 impl Class {
-    const ALL: [Class; 13] = [
+    const ALL: [Class; 14] = [
         Class::Crash,
+        Class::Rival,
         Class::Pause,
         Class::Slow,
         Class::Lossy,
@@ -120,7 +123,8 @@ impl Class {
         match self {
             Class::WildClock => 80_000,
             Class::Crash | Class::Partition => 500_000,
-            Class::Pause
+            Class::Rival
+            | Class::Pause
             | Class::Slow
             | Class::Lossy
             | Class::Uneven
@@ -135,7 +139,7 @@ impl Class {
 }
 
 /// The most things that go wrong in one plan.
-const TROUBLES_MAX: u64 = 48;
+const TROUBLES_MAX: u64 = 96;
 
 impl Plan {
     /// The plan that follows from `seed`; `kind` only if it is not given.
@@ -160,7 +164,7 @@ impl Plan {
             clocks: *draw.pick(&[ClockSettings::EXACT, ClockSettings::within(pace.drift_ppm)]),
             obliges: *draw.pick(&[Delay::NONE, Delay::Uniform { min: Duration::ZERO, max: pace.patience_max }]),
             troubles: Vec::new(),
-            faults_for: draw.span(pace.patience_max * 5, pace.patience_max * 35),
+            faults_for: draw.span(pace.patience_max * 5, pace.patience_max * 60),
             resets_in_calm: draw.happens(250_000),
         };
         let classes: Vec<Class> = Class::ALL.into_iter().filter(|class| draw.happens(class.share_ppm())).collect();
@@ -405,7 +409,24 @@ impl Draw {
             Some((earlier, _)) if self.happens(500_000) => *earlier + self.stretch(pace.patience_max * 2),
             Some(_) | None => self.span(Duration::ZERO, plan.faults_for),
         };
-        let lasting = self.stretch(pace.patience_max * 8);
+        let lasting = match class {
+            // Back before anyone has noticed: what was promised before the crash still counts for the others.
+            Class::Crash if self.happens(400_000) => self.stretch(pace.patience_max / 4),
+            Class::Crash
+            | Class::Rival
+            | Class::Pause
+            | Class::Slow
+            | Class::Lossy
+            | Class::Uneven
+            | Class::Partition
+            | Class::Cut
+            | Class::Flap
+            | Class::Disk
+            | Class::Clock
+            | Class::WildClock
+            | Class::Hint
+            | Class::Request => self.stretch(pace.patience_max * 8),
+        };
         let end = at + lasting;
         let node = self.node(nodes);
         // What happens to the leader matters most.
@@ -427,6 +448,7 @@ impl Draw {
                 begin_and_end(Fault::Slow { node, by }, Fault::Slow { node, by: Duration::ZERO })
             }
             Class::Lossy => self.lossy(plan, at, end),
+            Class::Rival => return Trouble { aim: Aim::Leader(node), steps: self.rival(plan, node, at, end) },
             Class::Uneven => self.uneven(plan, at, end),
             Class::Partition => {
                 let side = (1..=nodes).map(NodeId).filter(|_| self.happens(500_000)).collect();
@@ -479,10 +501,28 @@ impl Draw {
         Trouble { aim, steps }
     }
 
+    fn rival(&mut self, plan: &Plan, leader: NodeId, at: Duration, end: Duration) -> Vec<(Duration, Fault)> {
+        let rival = self.other(leader, plan.nodes);
+        if rival == leader {
+            return Vec::new();
+        }
+        let links = Links::OneWay { from: leader, to: rival };
+        let mut steps = vec![(at, Fault::Cut(links)), (end, Fault::Mend(links))];
+        for node in (1..=plan.nodes).map(NodeId).filter(|node| *node != leader && *node != rival) {
+            for _ in 0..self.0.below(4) {
+                let down = self.span(at, end);
+                steps.push((down, Fault::Crash(node)));
+                steps.push((down + self.stretch(plan.pace.patience_max / 8), Fault::Restart(node)));
+            }
+        }
+        steps
+    }
+
     fn lossy(&mut self, plan: &Plan, at: Duration, end: Duration) -> Vec<(Duration, Fault)> {
         let node = self.node(plan.nodes);
         let links = if self.happens(500_000) { Links::All } else { self.links(node, plan.nodes) };
-        let by = self.stretch(plan.pace.patience_max * 2);
+        // Up to longer than a whole leadership: what was said in one may arrive in the next.
+        let by = self.stretch(plan.pace.patience_max * 8);
         let calm = &plan.network.quality;
         let (begin, over) = match self.0.below(5) {
             0 => (Fault::Loss { links, ppm: self.ppm(600_000) }, Fault::Loss { links, ppm: 0 }),
@@ -493,7 +533,7 @@ impl Draw {
             ),
             3 => (Fault::Spikes { links, ppm: self.ppm(300_000), by }, Fault::Spikes { links, ppm: 0, by: Duration::ZERO }),
             _ => (
-                Fault::Delay { links, delay: Delay::Uniform { min: by / 8, max: by / 2 } },
+                Fault::Delay { links, delay: Delay::Uniform { min: by / 16, max: by / 4 } },
                 Fault::Delay { links, delay: calm.delay },
             ),
         };

@@ -14,7 +14,7 @@ use incumbent_protocol::machine::Kind;
 use incumbent_protocol::settings::Guard;
 
 /// Enough for every interesting case of every protocol, in seconds.
-const SEEDS: u64 = 2_000;
+const SEEDS: u64 = 1_500;
 
 /// A few are run more than once.
 const SEEDS_REPEATED: u64 = 150;
