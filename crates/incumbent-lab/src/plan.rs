@@ -56,6 +56,8 @@ pub struct Plan {
     pub troubles: Vec<Trouble>,
     /// How long things may go wrong; then everything is healed.
     pub faults_for: Duration,
+    /// The nodes that are down from then on, for good: the others must do without them.
+    pub stay_down: Vec<NodeId>,
     /// Whether connections are reset again and again after the group has settled (C29).
     pub resets_in_calm: bool,
 }
@@ -165,8 +167,12 @@ impl Plan {
             obliges: *draw.pick(&[Delay::NONE, Delay::Uniform { min: Duration::ZERO, max: pace.patience_max }]),
             troubles: Vec::new(),
             faults_for: draw.span(pace.patience_max * 5, pace.patience_max * 60),
+            stay_down: Vec::new(),
             resets_in_calm: draw.happens(250_000),
         };
+        if draw.happens(300_000) {
+            plan.stay_down = draw.spare(nodes, nodes as usize - plan.needed());
+        }
         let classes: Vec<Class> = Class::ALL.into_iter().filter(|class| draw.happens(class.share_ppm())).collect();
         if !classes.is_empty() {
             for _ in 0..draw.few_or_many() {
@@ -232,6 +238,16 @@ impl Plan {
             // A smaller id or a lesser priority that came first serves its tenure before it is asked to yield.
             settled_within: elected_within + stability.min_tenure + patience * 2,
             contest_within: elected_within,
+        }
+    }
+
+    /// How many nodes must be up for there to be a leader.
+    pub fn needed(&self) -> usize {
+        let majority = self.nodes as usize / 2 + 1;
+        match (self.guard, self.kind) {
+            (Guard::Quorum(size), _) => size,
+            (Guard::Majority, _) | (Guard::Off, Kind::Raft) => majority,
+            (Guard::Off, Kind::Bully | Kind::Ring | Kind::ChangRoberts) => 1,
         }
     }
 
@@ -308,7 +324,9 @@ impl fmt::Display for Plan {
                 Aim::Leader(node) => writeln!(f, "  at {at:?} {fault} (for {node}, the leader at the time)")?,
             }
         }
-        write!(f, "  at {:?} heal{}", self.faults_for, if self.resets_in_calm { ", later resets" } else { "" })
+        write!(f, "  at {:?} heal", self.faults_for)?;
+        self.stay_down.iter().try_for_each(|node| write!(f, ", crash {node}"))?;
+        f.write_str(if self.resets_in_calm { ", later resets" } else { "" })
     }
 }
 
@@ -353,6 +371,14 @@ impl Draw {
     fn other(&mut self, node: NodeId, nodes: u32) -> NodeId {
         let step = 1 + self.0.below(u64::from(nodes.max(2) - 1)) as u32;
         NodeId(1 + (node.0 - 1 + step) % nodes)
+    }
+
+    /// At most `most` nodes, the greatest ones rather than the others: they are those that win contests.
+    fn spare(&mut self, nodes: u32, most: usize) -> Vec<NodeId> {
+        // All are drawn, so that what is drawn afterwards does not depend on how many are taken.
+        let mut ids: Vec<NodeId> = (1..=nodes).rev().map(NodeId).filter(|_| self.happens(600_000)).collect();
+        ids.truncate(most);
+        ids
     }
 
     fn guard(&mut self, nodes: u32) -> Guard {
@@ -627,7 +653,7 @@ mod tests {
             assert_eq!(plan, Plan::draw(seed, None));
             assert_eq!(plan, Plan::draw(seed, Some(plan.kind)), "the command that replays a run names its protocol");
             let forced = Plan::draw(seed, Some(Kind::Raft));
-            assert_eq!(Plan { kind: plan.kind, ..forced }, plan);
+            assert_eq!(Plan { kind: plan.kind, stay_down: plan.stay_down.clone(), ..forced }, plan);
         }
     }
 
@@ -653,6 +679,7 @@ mod tests {
                 assert_eq!(fault.stranger(&settings), None, "seed {seed}: {fault}");
             }
             assert!(plan.demands().elected_within < plan.demands().settled_within);
+            assert!(plan.nodes as usize - plan.stay_down.len() >= plan.needed());
         }
     }
 
@@ -668,6 +695,8 @@ mod tests {
             assert!(some(&|plan| plan.kind == kind && plan.guard != Guard::Off) > 100, "{kind}");
         }
         assert!(some(&|plan| plan.troubles.is_empty()) > 50);
+        assert!(some(&|plan| plan.stay_down.len() == 1) > 50);
+        assert!(some(&|plan| plan.stay_down.len() > 1) > 50);
         assert!(some(&|plan| !plan.clocks_keep_the_bound()) > 50);
         assert!(some(&|plan| plan.clocks_keep_the_bound()) > 1_500);
         for word in [

@@ -36,6 +36,7 @@ pub fn shrink_while(plan: &Plan, runs_max: u32, fails: impl FnMut(&Plan) -> bool
     loop {
         let before = search.best.clone();
         search.fewer_troubles();
+        search.fewer_that_stay_down();
         search.fewer_nodes();
         search.simpler_settings();
         search.shorter();
@@ -103,9 +104,17 @@ impl<F: FnMut(&Plan) -> bool> Search<F> {
         }
     }
 
+    fn fewer_that_stay_down(&mut self) {
+        for index in (0..self.best.stay_down.len()).rev() {
+            let mut candidate = self.best.clone();
+            candidate.stay_down.remove(index);
+            self.keep(candidate);
+        }
+    }
+
     fn simpler_settings(&mut self) {
         // Of each aspect the simplest that still fails.
-        let aspects: [&[fn(&mut Plan)]; 10] = [
+        let aspects: [&[fn(&mut Plan)]; 11] = [
             &[|plan| plan.resets_in_calm = false],
             &[
                 |plan| plan.network = NetworkSettings::constant(Duration::from_millis(1)),
@@ -114,6 +123,7 @@ impl<F: FnMut(&Plan) -> bool> Search<F> {
             &[|plan| plan.disk = DiskSettings::INSTANT, |plan| plan.disk = DiskSettings::FAST],
             &[|plan| plan.clocks = ClockSettings::EXACT],
             &[|plan| plan.obliges = Delay::NONE],
+            &[|plan| plan.guard = if plan.guard == Guard::Off { Guard::Off } else { Guard::Majority }],
             &[|plan| plan.detection = Detection::Fixed],
             &[|plan| plan.takeover = Takeover::WhenFree],
             &[|plan| plan.pre_vote = PreVote::On],
@@ -157,12 +167,14 @@ fn without_greatest(plan: &Plan) -> Option<Plan> {
     let mut plan = plan.clone();
     plan.nodes = left;
     plan.ring.retain(|node| *node != gone);
+    plan.stay_down.retain(|node| *node != gone);
     plan.favourite = plan.favourite.filter(|node| *node != gone);
     for Trouble { steps, .. } in &mut plan.troubles {
         steps.retain(|(_, fault)| !fault.nodes().contains(&gone));
     }
     plan.troubles.retain(|trouble| !trouble.steps.is_empty());
-    Some(plan)
+    // Those that are left must be able to elect someone, or failing to would be no fault of theirs.
+    (plan.nodes as usize - plan.stay_down.len() >= plan.needed()).then_some(plan)
 }
 
 #[cfg(test)]
@@ -220,11 +232,14 @@ mod tests {
         let mut plan = rich();
         let trouble = |fault| Trouble { aim: Aim::AsDrawn, steps: vec![(Duration::ZERO, fault)] };
         plan.favourite = Some(NodeId(5));
+        plan.stay_down = vec![NodeId(5), NodeId(1)];
         plan.troubles = vec![trouble(Fault::cut(NodeId(5), NodeId(1))), trouble(Fault::Crash(NodeId(4)))];
         plan.guard = Guard::Majority;
         let less = without_greatest(&plan).expect("a majority fits");
         assert_eq!((less.nodes, less.favourite, less.troubles.len()), (4, None, 1));
+        assert_eq!(less.stay_down, [NodeId(1)]);
         less.settings();
+        assert_eq!(without_greatest(&Plan { stay_down: vec![NodeId(1), NodeId(2)], ..plan.clone() }), None);
         plan.guard = Guard::Quorum(5);
         assert_eq!(without_greatest(&plan), None);
     }

@@ -1,7 +1,7 @@
 //! The swarm: run after run, each drawn from a seed of its own, every one under all oracles.
 //!
-//! A run has two phases. First things go wrong, and nothing is demanded but safety. Then everything is healed, and the group
-//! must elect a leader, agree on it and keep it, within bounds that follow from its settings. The same seeds give the
+//! A run has two phases. First things go wrong, and nothing is demanded but safety. Then everything is healed, except perhaps
+//! a few nodes that stay down, and the others must elect a leader, agree on it and keep it, within bounds that follow from its settings. The same seeds give the
 //! same report on any number of threads; a swarm that was stopped says with which seed to go on.
 
 use std::fmt;
@@ -110,6 +110,7 @@ fn live_through(plan: &Plan, world: &mut World<Watch>) {
     }
     world.run_until(Moment::ZERO + plan.faults_for);
     world.heal();
+    plan.stay_down.iter().for_each(|node| world.inject(Fault::Crash(*node)));
     world.run_for(plan.demands().settled_within);
     if plan.resets_in_calm {
         let every = plan.pace.reply / 3;

@@ -19,6 +19,8 @@ pub struct Agreement {
     roster: Roster,
     members: Vec<NodeId>,
     within: Duration,
+    /// By rank: whether the node is up; one that is down names nobody and need not.
+    up: Vec<bool>,
     /// By rank: whom the node names.
     named: Vec<Option<(NodeId, Term)>>,
     /// By rank: how many nodes name it, in whatever term; and how many nodes are named by somebody.
@@ -43,6 +45,7 @@ impl Agreement {
         Self {
             members: members.to_vec(),
             within,
+            up: vec![true; roster.count],
             named: vec![None; roster.count],
             followers: vec![0; roster.count],
             leaders: 0,
@@ -59,8 +62,7 @@ impl Agreement {
 
     /// How long after healing all agreed for good; `None` if they do not, or nothing was healed.
     pub fn settled(&self) -> Option<Duration> {
-        let agreed = self.named[0].is_some() && self.named.iter().all(|it| *it == self.named[0]);
-        self.healed.filter(|_| agreed).map(|healed| self.changed - healed)
+        self.healed.filter(|_| self.discord().is_none()).map(|healed| self.changed - healed)
     }
 
     fn names(&mut self, at: Moment, node: NodeId, leader: Option<(NodeId, Term)>) {
@@ -104,20 +106,22 @@ impl Agreement {
             return;
         }
         self.settled = true;
-        let first = self.named[0];
-        let odd = if first.is_none() { Some(0) } else { self.named.iter().position(|it| *it != first) };
-        if let Some(odd) = odd {
+        if let Some((first, odd)) = self.discord() {
+            let named = |rank: usize| format!("node {} names {}", self.members[rank], Name(self.named[rank]));
             note(&mut self.violation, Self::NAME, self.due, || {
-                format!(
-                    "at {}, {:?} after healing, node {} names {} and node {} names {}",
-                    self.due,
-                    self.within,
-                    self.members[0],
-                    Name(first),
-                    self.members[odd],
-                    Name(self.named[odd])
-                )
+                let both = if first == odd { named(first) } else { format!("{} and {}", named(first), named(odd)) };
+                format!("at {}, {:?} after healing, {both}", self.due, self.within)
             });
+        }
+    }
+
+    /// Two nodes that name different leaders, or one, given twice, that names none; by rank.
+    fn discord(&self) -> Option<(usize, usize)> {
+        let mut up = (0..self.named.len()).filter(|rank| self.up[*rank]);
+        let first = up.next()?;
+        match self.named[first] {
+            None => Some((first, first)),
+            leader => up.find(|rank| self.named[*rank] != leader).map(|odd| (first, odd)),
         }
     }
 }
@@ -151,7 +155,16 @@ impl Oracle for Agreement {
                 Event::Lost { .. } | Event::LeaderGone { .. } => self.names(at, node, None),
                 Event::Contends { .. } | Event::Rejected { .. } | Event::Asked { .. } | Event::Ignored { .. } => {}
             },
-            Observation::Started { node, .. } | Observation::Crashed { node } => self.names(at, node, None),
+            Observation::Started { node, .. } => {
+                let rank = self.roster.rank(node);
+                self.up[rank] = true;
+                self.names(at, node, None);
+            }
+            Observation::Crashed { node } => {
+                let rank = self.roster.rank(node);
+                self.up[rank] = false;
+                self.names(at, node, None);
+            }
             Observation::Healed => {
                 self.healed = Some(at);
                 self.due = at + self.within;
@@ -199,7 +212,16 @@ mod tests {
     #[test]
     fn nobody_named_by_anybody_is_no_agreement() {
         let text = verdict(&mut oracle(), ms(900), &[(20, Observation::Healed)]);
-        assert!(text.contains("node 1 names nobody"), "{text}");
+        assert_eq!(text, "at 0.520, 500ms after healing, node 1 names nobody");
+    }
+
+    #[test]
+    fn who_is_down_need_not_agree_and_who_comes_up_must() {
+        let down = [(10, elected(3, 5)), (20, Observation::Healed), (21, crashed(1)), (30, follows(2, 3, 5))];
+        assert_eq!(verdict(&mut oracle(), ms(900), &down), "");
+        let started = Observation::Started { node: NodeId(1), disk: None };
+        let up = [&down[..], &[(40, started)]].concat();
+        assert_eq!(verdict(&mut oracle(), ms(900), &up), "at 0.520, 500ms after healing, node 1 names nobody");
     }
 
     #[test]
