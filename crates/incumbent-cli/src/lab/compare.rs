@@ -177,7 +177,9 @@ fn print_text(plan: &Plan, cells: &[Cell], command: &str, console: &mut Console<
         for nodes in full {
             let shown: Vec<&Cell> = measured.iter().filter(|cell| cell.nodes == nodes).collect();
             let runs = shown.iter().map(|cell| cell.figures.len()).max().unwrap_or(0);
-            writeln!(console.out, "\n  {nodes} nodes, {runs} runs; p50/p99, times in ms")?;
+            let plural = |count: usize| if count == 1 { "" } else { "s" };
+            let (nodes, runs) = (format!("{nodes} node{}", plural(nodes as usize)), format!("{runs} run{}", plural(runs)));
+            writeln!(console.out, "\n  {nodes}, {runs}; p50/p99, times in ms")?;
             details(&shown).print("  ", console)?;
         }
         if sizes.len() > SIZES_IN_FULL_MAX {
