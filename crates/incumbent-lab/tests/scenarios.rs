@@ -7,10 +7,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use incumbent_lab::clock::ClockSettings;
 use incumbent_lab::fault::{Fault, Links};
-use incumbent_lab::network::Delay;
+use incumbent_lab::network::{Delay, Refusal};
 use incumbent_lab::scenario::{self, Command, Scenario};
+use incumbent_protocol::chance::Chance;
+use incumbent_protocol::machine::Kind;
 use incumbent_protocol::protocol::{NodeId, Request};
+use incumbent_protocol::settings::{Detection, Pace, PreVote, Stability, Takeover};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
@@ -169,6 +173,37 @@ fn a_mistake_is_shown_with_its_line_and_a_caret() {
 }
 
 #[test]
+fn every_option_of_a_cluster_reaches_the_world() {
+    let ms = Duration::from_millis;
+    let line = "cluster ring nodes=2,4,6 seed=9 guard=3 prevote=off detection=adaptive ring=4,2,6 pace=wan heartbeat=100ms patience=1s..2s \
+                reply=70ms drift=200ppm margin=9ms tenure=3s aside=1s..4s delay=1ms..10ms loss=5% duplicate=6% reorder=7%/20ms refusals=heard \
+                disk=2ms+1ms clocks=100ppm user=never";
+    let world = scenario::parse("test.txt", &format!("# c\n{line}\n")).unwrap_or_else(|mistake| panic!("{mistake}")).world;
+    let (settings, quality) = (&world.settings, &world.network.quality);
+    assert_eq!((world.kind, world.seed), (Kind::Ring, 9));
+    assert_eq!(settings.members(), [2, 4, 6].map(NodeId));
+    assert_eq!(settings.ring(), [4, 2, 6].map(NodeId));
+    assert_eq!(settings.quorum(), Some(3));
+    assert_eq!((settings.pre_vote(), settings.detection()), (PreVote::Off, Detection::Adaptive));
+    let pace =
+        Pace { heartbeat: ms(100), patience_min: ms(1000), patience_max: ms(2000), reply: ms(70), drift_ppm: 200, margin: ms(9) };
+    assert_eq!(*settings.pace(), pace);
+    assert_eq!(*settings.stability(), Stability { min_tenure: ms(3000), aside_min: ms(1000), aside_max: ms(4000) });
+    assert_eq!(quality.delay, Delay::Uniform { min: ms(1), max: ms(10) });
+    assert_eq!((quality.loss_ppm, quality.duplicate_ppm), (50_000, 60_000));
+    assert_eq!((quality.reorder_ppm, quality.reorder), (70_000, ms(20)));
+    assert_eq!(world.network.refusal, Refusal::Heard);
+    assert_eq!(world.disk.latency, Delay::Tail { base: ms(2), mean: ms(1) });
+    assert_eq!((world.clocks, world.obliges), (ClockSettings::within(100), None));
+
+    let world = scenario::parse("test.txt", "# c\ncluster bully takeover=when-free user=5ms\n").unwrap().world;
+    assert_eq!((world.settings.takeover(), world.obliges), (Takeover::WhenFree, Some(Delay::Constant(ms(5)))));
+    let world = scenario::parse("test.txt", "# c\ncluster raft priority=3:2,1:1 guard=off pace=wan\n").unwrap().world;
+    assert_eq!([1, 2, 3].map(|id| world.settings.priority(NodeId(id))), [1, 0, 2]);
+    assert_eq!((world.settings.quorum(), *world.settings.pace()), (None, Pace::WAN));
+}
+
+#[test]
 fn what_a_fault_prints_is_what_a_scenario_reads() {
     let (ms, n) = (Duration::from_millis, NodeId);
     let between = Links::Between(n(1), n(2));
@@ -275,6 +310,33 @@ fn a_run_that_fills_the_memory_is_ended() {
     let scenario = with("run until agreed\nrun 86400s\n----");
     let outcome = scenario::run(&scenario);
     assert!(outcome.failures[0].what.contains("run shorter"), "{:?}", outcome.failures);
+}
+
+#[test]
+fn whatever_stands_in_a_file_is_read_or_refused_but_never_a_panic() {
+    let root = root();
+    let texts: Vec<String> = files().iter().map(|file| fs::read_to_string(root.join(file)).unwrap()).collect();
+    let pieces: Vec<&str> = texts.iter().flat_map(|text| text.split_inclusive([' ', '=', '\n', ',', '.'])).collect();
+    let odd = ["0", "-1", "99999999999999999999", "\u{e9}", "\t", "%", "|", ">", "ms", "1e9s", "..", "----\n", "\n\n", "\0"];
+    let mut chance = Chance::new(1);
+    let mut draw = |count: usize| chance.below(count as u64) as usize;
+    let (mut read, mut refused) = (0, 0);
+    for _ in 0..20_000 {
+        let text = &texts[draw(texts.len())];
+        let mut words: Vec<&str> = text.split_inclusive([' ', '=', '\n', ',', '.']).collect();
+        for _ in 0..=draw(3) {
+            let at = draw(words.len());
+            words[at] = if draw(2) == 0 { odd[draw(odd.len())] } else { pieces[draw(pieces.len())] };
+        }
+        match scenario::parse("mutated.txt", &words.concat()) {
+            Ok(_) => read += 1,
+            Err(mistake) => {
+                refused += 1;
+                assert!(!mistake.to_string().is_empty());
+            }
+        }
+    }
+    assert!(read > 1_000 && refused > 1_000, "{read} {refused}");
 }
 
 #[test]
