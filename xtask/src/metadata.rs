@@ -32,6 +32,16 @@ pub(crate) enum Origin {
 pub(crate) struct Dependency {
     pub(crate) name: String,
     pub(crate) origin: Origin,
+    pub(crate) purpose: Purpose,
+}
+
+/// What a dependency is there for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Purpose {
+    /// The crate itself, or its build script: whoever uses the crate gets it too.
+    Product,
+    /// Tests, examples and benches alone.
+    Tests,
 }
 
 /// All crates in the lock file, ours included.
@@ -53,13 +63,17 @@ fn package(it: &Value) -> Result<Package, String> {
         origin: origin(it),
         dependencies: list(it, "dependencies")?
             .iter()
-            .map(|dependency| Ok(Dependency { name: text(dependency, "name")?, origin: origin(dependency) }))
+            .map(|it| Ok(Dependency { name: text(it, "name")?, origin: origin(it), purpose: purpose(it) }))
             .collect::<Result<_, String>>()?,
     })
 }
 
 fn origin(it: &Value) -> Origin {
     it["source"].as_str().map_or(Origin::Ours, |source| Origin::Source(source.to_owned()))
+}
+
+fn purpose(it: &Value) -> Purpose {
+    if it["kind"].as_str() == Some("dev") { Purpose::Tests } else { Purpose::Product }
 }
 
 fn text(it: &Value, field: &str) -> Result<String, String> {
@@ -77,7 +91,7 @@ pub(crate) mod examples {
 
     /// A crate of ours that depends on `ours`, which are ours, and on `foreign`, which are not.
     pub(crate) fn our_crate(name: &str, ours: &[&str], foreign: &[&str]) -> Package {
-        let dependency = |name: &&str, origin| Dependency { name: (*name).to_owned(), origin };
+        let dependency = |name: &&str, origin| Dependency { name: (*name).to_owned(), origin, purpose: Purpose::Product };
         let ours = ours.iter().map(|name| dependency(name, Origin::Ours));
         let foreign = foreign.iter().map(|name| dependency(name, Origin::Source(CRATES_IO.into())));
         Package {
@@ -87,6 +101,12 @@ pub(crate) mod examples {
             origin: Origin::Ours,
             dependencies: ours.chain(foreign).collect(),
         }
+    }
+
+    /// The same crate, with `name` of ours in its tests.
+    pub(crate) fn with_tests_on(mut package: Package, name: &str) -> Package {
+        package.dependencies.push(Dependency { name: name.into(), origin: Origin::Ours, purpose: Purpose::Tests });
+        package
     }
 
     /// A crate of others, from crates.io.
@@ -108,11 +128,13 @@ mod tests {
     #[test]
     fn packages_tell_ours_from_others() {
         let json = r#"{"packages":[
-            {"name":"ours","version":"0.1.0","license":"MIT","source":null,"dependencies":[{"name":"clap","source":"registry+x"}]},
+            {"name":"ours","version":"0.1.0","license":"MIT","source":null,"dependencies":[
+                {"name":"clap","source":"registry+x","kind":null},{"name":"proptest","source":"registry+x","kind":"dev"}]},
             {"name":"clap","version":"4.0.0","license":null,"source":"registry+x","dependencies":[]}]}"#;
         let packages = parse(json).unwrap();
         assert_eq!(packages[0].origin, Origin::Ours);
         assert_eq!(packages[0].dependencies[0].origin, Origin::Source("registry+x".into()));
+        assert_eq!(packages[0].dependencies.iter().map(|it| it.purpose).collect::<Vec<_>>(), [Purpose::Product, Purpose::Tests]);
         assert_eq!(packages[1].licence, None);
     }
 

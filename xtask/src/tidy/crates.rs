@@ -1,13 +1,14 @@
 //! Rules about our crates: who may know whom, and what every manifest leaves to the workspace.
 
 use super::{Complaint, Tree};
-use crate::metadata::{Origin, Package};
+use crate::metadata::{Origin, Package, Purpose};
 
 /// Which crates of ours a crate may depend on. What is not drawn is not allowed.
 ///
 /// ```text
 ///   cli ──► service, lab, incumbent      service ──► store, protocol
 ///                                        lab ──► protocol, store      incumbent ──► protocol
+///   tests of cli, service, lab, incumbent ──► testbed
 /// ```
 const DRAWN: &[(&str, &[&str])] = &[
     ("incumbent-protocol", &[]),
@@ -16,8 +17,13 @@ const DRAWN: &[(&str, &[&str])] = &[
     ("incumbent-lab", &["incumbent-protocol", "incumbent-store"]),
     ("incumbent-service", &["incumbent-store", "incumbent-protocol"]),
     ("incumbent-cli", &["incumbent-service", "incumbent-lab", "incumbent", "incumbent-store", "incumbent-protocol"]),
+    ("incumbent-testbed", &[]),
     ("xtask", &[]),
 ];
+
+/// What only tests may know, and whose tests: engines started for a test are no part of a product.
+const DRAWN_FOR_TESTS: (&str, &[&str]) =
+    ("incumbent-testbed", &["incumbent", "incumbent-lab", "incumbent-service", "incumbent-cli"]);
 
 /// Every edge between our crates is drawn, and so is every crate. Dependencies of tests count: they are knowledge too.
 pub(super) fn edges(tree: &Tree) -> Vec<Complaint> {
@@ -29,7 +35,12 @@ pub(super) fn edges(tree: &Tree) -> Vec<Complaint> {
             continue;
         };
         for known in package.dependencies.iter().filter(|it| it.origin == Origin::Ours) {
-            if !drawn.contains(&known.name.as_str()) {
+            let (testbed, testers) = DRAWN_FOR_TESTS;
+            if known.name == testbed && testers.contains(&package.name.as_str()) {
+                if known.purpose == Purpose::Product {
+                    complaints.push(complain(format!("{testbed} is for tests: name it under [dev-dependencies]")));
+                }
+            } else if !drawn.contains(&known.name.as_str()) {
                 complaints.push(complain(format!("{} must not know {}", package.name, known.name)));
             }
         }
@@ -69,7 +80,7 @@ pub(super) fn manifests(tree: &Tree) -> Vec<Complaint> {
 mod tests {
     use super::super::examples::{places, tree, with_packages};
     use super::*;
-    use crate::metadata::examples::{foreign_crate, our_crate};
+    use crate::metadata::examples::{foreign_crate, our_crate, with_tests_on};
 
     #[test]
     fn an_edge_that_is_not_drawn_is_found() {
@@ -86,6 +97,22 @@ mod tests {
         assert!(found[0].contains("incumbent-protocol must not know incumbent-store"));
         assert!(found[1].contains("incumbent must not know incumbent-lab"));
         assert!(found[2].contains("not drawn"));
+    }
+
+    #[test]
+    fn the_testbed_is_known_to_tests_alone_and_not_to_everyones() {
+        let testbed = "incumbent-testbed";
+        let packages = vec![
+            with_tests_on(our_crate("incumbent", &[], &[]), testbed),
+            our_crate("incumbent-service", &[testbed], &[]),
+            with_tests_on(our_crate("incumbent-protocol", &[], &[]), testbed),
+            with_tests_on(our_crate(testbed, &[], &[]), "incumbent"),
+        ];
+        let found: Vec<String> = edges(&with_packages(&[], packages)).iter().map(ToString::to_string).collect();
+        assert_eq!(found.len(), 3, "{found:?}");
+        assert!(found[0].contains("dev-dependencies"), "{found:?}");
+        assert!(found[1].contains("incumbent-protocol must not know incumbent-testbed"), "{found:?}");
+        assert!(found[2].contains("incumbent-testbed must not know incumbent"), "{found:?}");
     }
 
     #[test]
