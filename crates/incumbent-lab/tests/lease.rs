@@ -27,7 +27,7 @@ fn no_world_breaks_a_promise_and_every_case_comes_up() {
         assert!(outcome.violation.is_none(), "{outcome}");
         if setup.clocks == Clocks::WithinBound {
             // Within the contract a holder never hears from the service that its seat is gone: it has given up before.
-            assert_eq!(outcome.tally.of(Case::Evicted), 0, "{outcome}");
+            assert_eq!(outcome.tally.of(Case::Superseded), 0, "{outcome}");
             closest = closest.min(outcome.closest.unwrap_or(Duration::MAX));
         }
         let failover = outcome.failover.expect("every run ends with a failover");
@@ -38,7 +38,11 @@ fn no_world_breaks_a_promise_and_every_case_comes_up() {
         }
     }
     // Evictions belong beyond the bound, and have their test there.
-    assert!(tally.never().all(|case| case == Case::Evicted), "never in {SEEDS} worlds: {:?}", tally.never().collect::<Vec<_>>());
+    assert!(
+        tally.never().all(|case| case == Case::Superseded),
+        "never in {SEEDS} worlds: {:?}",
+        tally.never().collect::<Vec<_>>()
+    );
     assert_eq!(sometimes.len(), Oracles::COUNT);
     for (oracle, (case, count)) in sometimes {
         assert!(count > 0, "{oracle} has proved nothing: never {case}");
@@ -72,7 +76,7 @@ fn beyond_the_drift_bound_beliefs_overlap_but_tokens_and_fence_hold() {
         assert!(outcome.violation.is_none(), "{outcome}");
         overlaps += outcome.overlaps.0;
         longest = longest.max(outcome.overlaps.1);
-        evicted += outcome.tally.of(Case::Evicted);
+        evicted += outcome.tally.of(Case::Superseded);
         refused += outcome.sometimes.iter().find(|(oracle, ..)| *oracle == "fenced_resource").map_or(0, |(.., count)| *count);
     }
     assert!(overlaps > 0 && longest > Duration::from_millis(100), "{overlaps} overlaps, the longest {longest:?}");

@@ -80,6 +80,13 @@ struct Sent {
     at: Instant,
 }
 
+impl Sent {
+    /// As if it had been sent at `from`, if that was earlier.
+    fn counted(self, from: Option<Instant>) -> Sent {
+        Sent { at: from.map_or(self.at, |from| self.at.min(from)), ..self }
+    }
+}
+
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Phase {
     Idle,
@@ -224,6 +231,7 @@ impl Tenure {
             }
             Request::Resign => self.stop(Reason::Resigned, out),
             Request::HandOver => self.stop(Reason::HandedOver, out),
+            Request::Evict => self.stop(Reason::Evicted, out),
             Request::Withdraw => self.stand_aside(Reason::Resigned, out),
             Request::HealthFailed => self.stand_aside(Reason::HealthFailed, out),
         }
@@ -266,13 +274,20 @@ impl Tenure {
                 self.release(token, reason);
             }
             Phase::Overrun { token, reason } if token == ended => match reason {
-                // The service has said that there is nothing to give back.
-                Reason::Evicted => self.contend_or_withdraw(reason, out),
+                // The service has said that there is nothing to give back; whoever has the seat now will keep it for a while.
+                Reason::Superseded => match self.wish {
+                    Wish::StandAside => self.withdraw(out),
+                    Wish::Contend => {
+                        let wait = self.timing.jittered(self.timing.poll(), &mut self.chance);
+                        self.contend_after(wait, wait);
+                    }
+                },
                 // The seat is free by the clock, but the service may have got a renewal that it could not acknowledge.
                 Reason::Resigned
                 | Reason::HandedOver
                 | Reason::Finished
                 | Reason::HealthFailed
+                | Reason::Evicted
                 | Reason::Expired
                 | Reason::Declined => self.release(token, reason),
             },
@@ -294,14 +309,10 @@ impl Tenure {
         match (self.wish, reason) {
             (Wish::StandAside, _) => self.withdraw(out),
             // The hint that the seat is free, which our own release has caused, is for the others.
-            (Wish::Contend, Reason::Resigned | Reason::HandedOver | Reason::Finished) => {
+            (Wish::Contend, Reason::Resigned | Reason::HandedOver | Reason::Finished | Reason::Evicted) => {
                 self.contend_after(timing.rest(), timing.rest())
             }
-            (Wish::Contend, Reason::Evicted) => {
-                let wait = timing.jittered(timing.poll(), &mut self.chance);
-                self.contend_after(wait, wait);
-            }
-            (Wish::Contend, Reason::HealthFailed | Reason::Expired | Reason::Declined) => {
+            (Wish::Contend, Reason::HealthFailed | Reason::Expired | Reason::Superseded | Reason::Declined) => {
                 let wait = timing.jittered(timing.retry(), &mut self.chance);
                 self.contend_after(wait, wait);
             }
@@ -317,10 +328,18 @@ impl Tenure {
     }
 
     fn on_hint(&mut self) {
-        let Phase::Contending(contest) = &mut self.phase else { return };
-        contest.hinted = true;
-        if contest.next == Move::Claim && contest.at != Instant::NEVER {
-            contest.at = contest.at.min(contest.not_before.max(self.now));
+        match &mut self.phase {
+            Phase::Contending(contest) => {
+                contest.hinted = true;
+                if contest.next == Move::Claim && contest.at != Instant::NEVER {
+                    contest.at = contest.at.min(contest.not_before.max(self.now));
+                }
+            }
+            // Somebody may want something of the holder, which it learns with a renewal; but nobody can make it ask without end.
+            Phase::InOffice(office) if self.waiting.is_none() => {
+                office.renew_at = office.renew_at.min(self.now.max(office.sent + self.timing.retry()));
+            }
+            Phase::InOffice(_) | Phase::Idle | Phase::Overrun { .. } | Phase::Releasing { .. } => {}
         }
     }
 
@@ -365,7 +384,9 @@ impl Tenure {
                 }
             }
             Phase::Contending(_) => match outcome {
-                Outcome::Granted { token, ttl } if awaited || self.is_new(token) => self.consider(sent, token, ttl, out),
+                Outcome::Granted { token, ttl, counted_from } if awaited || self.is_new(token) => {
+                    self.consider(sent.counted(counted_from), token, ttl, out)
+                }
                 Outcome::Granted { .. }
                 | Outcome::Held { .. }
                 | Outcome::Occupied { .. }
@@ -392,7 +413,11 @@ impl Tenure {
     fn consider(&mut self, sent: Sent, token: Token, ttl: Option<Duration>, out: &mut Vec<Effect>) {
         let validity = self.timing.validity(ttl.unwrap_or(self.timing.ttl()));
         let mut office = Office { token, sent: sent.at, validity, stage: Stage::Calm, renew_at: Instant::NEVER };
-        office.renew_at = office.due(&self.timing);
+        // A renewal that is under way says when the next is due. Anything else that is under way has lost its sense.
+        if !self.is_waiting_for(Call::Renew { token }) {
+            self.waiting = None;
+            office.renew_at = office.due(&self.timing);
+        }
         if let Some(why) = self.objection(token) {
             self.decline(token, why, out);
         } else if self.now >= office.stop_at(&self.timing) {
@@ -403,6 +428,10 @@ impl Tenure {
             out.push(Effect::Emit(Event::Elected { token, until: office.until() }));
             self.phase = Phase::InOffice(office);
         }
+    }
+
+    fn is_waiting_for(&self, call: Call) -> bool {
+        self.waiting.is_some_and(|(id, _)| self.calls.iter().any(|it| it.id == id && it.call == call))
     }
 
     fn is_new(&self, token: Token) -> bool {
@@ -427,7 +456,7 @@ impl Tenure {
     fn on_outcome_in_contest(&mut self, sent: Sent, outcome: Outcome, out: &mut Vec<Effect>) {
         let timing = self.timing;
         match outcome {
-            Outcome::Granted { token, ttl } => self.consider(sent, token, ttl, out),
+            Outcome::Granted { token, ttl, counted_from } => self.consider(sent.counted(counted_from), token, ttl, out),
             Outcome::Held { token } => match self.objection(token) {
                 Some(why) => self.decline(token, why, out),
                 None => self.make_move(Move::Adopt(token), Duration::ZERO),
@@ -490,7 +519,8 @@ impl Tenure {
     fn on_outcome_in_office(&mut self, mut office: Office, sent: Sent, outcome: Outcome, awaited: bool, out: &mut Vec<Effect>) {
         let own_renewal = sent.call == Call::Renew { token: office.token };
         match outcome {
-            Outcome::Granted { token, ttl } if token == office.token => {
+            Outcome::Granted { token, ttl, counted_from } if token == office.token => {
+                let sent = sent.counted(counted_from);
                 // The latest call that the service has acknowledged tells what it keeps; earlier ones tell nothing new.
                 if sent.at < office.sent {
                     return;
@@ -499,7 +529,8 @@ impl Tenure {
                 office.sent = sent.at;
                 office.validity = self.timing.validity(ttl.unwrap_or(self.timing.ttl()));
                 if self.waiting.is_none() {
-                    office.renew_at = office.due(&self.timing);
+                    // One that shares an old keep-alive must not ask again and again for a newer one.
+                    office.renew_at = office.due(&self.timing).max(self.now + self.timing.retry());
                 }
                 let until = office.until();
                 if office.stage == Stage::Jeopardy && self.now < office.jeopardy_at(&self.timing) {
@@ -513,7 +544,7 @@ impl Tenure {
             }
             // A token is lost once and for all, so even a late answer that says so is right.
             Outcome::Granted { .. } | Outcome::Occupied { .. } | Outcome::Vacant if own_renewal => {
-                self.lose(office.token, Reason::Evicted, out);
+                self.lose(office.token, Reason::Superseded, out);
             }
             Outcome::Held { .. } | Outcome::Refused | Outcome::Unknown if own_renewal && awaited => {
                 self.failures = self.failures.saturating_add(1);

@@ -111,14 +111,14 @@ impl Service {
         let token = Token::new(1, self.term).expect("a term that fits makes a token");
         self.seat = Some(Seat { holder, token, ends: now + self.ttl });
         seen.push(Sighting::Granted { holder, token });
-        Outcome::Granted { token, ttl: Some(self.ttl) }
+        Outcome::Granted { token, ttl: Some(self.ttl), counted_from: None }
     }
 
     fn reenter(&mut self, now: Instant, seat: Seat, how: Reentry) -> Outcome {
         match how {
             Reentry::Renews => {
                 self.seat = Some(Seat { ends: now + self.ttl, ..seat });
-                Outcome::Granted { token: seat.token, ttl: Some(self.ttl) }
+                Outcome::Granted { token: seat.token, ttl: Some(self.ttl), counted_from: None }
             }
             Reentry::Tells => Outcome::Held { token: seat.token },
             Reentry::Denies => self.taken(now),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     fn granted(term: u64) -> Outcome {
-        Outcome::Granted { token: token(term), ttl: Some(TTL) }
+        Outcome::Granted { token: token(term), ttl: Some(TTL), counted_from: None }
     }
 
     fn release(term: u64) -> Call {

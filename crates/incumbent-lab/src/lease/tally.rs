@@ -24,7 +24,7 @@ pub enum Case {
     /// A leadership ended because it could not be renewed.
     LostByExpiry,
     /// A leadership ended on the service's word.
-    Evicted,
+    Superseded,
     /// Work ran on after its leadership was over.
     WorkOverran,
     /// The service went down while the seat was taken.
@@ -46,7 +46,7 @@ impl Case {
         Case::CallRepeated,
         Case::Recovered,
         Case::LostByExpiry,
-        Case::Evicted,
+        Case::Superseded,
         Case::WorkOverran,
         Case::OutageWhileHeld,
         Case::CameBack,

@@ -190,10 +190,10 @@ impl World<'_> {
     }
 
     fn ask_something(&mut self, node: u32) {
-        let requests = [Request::Resign, Request::HandOver, Request::Withdraw, Request::HealthFailed];
-        let request = requests[self.chance.below(4) as usize];
+        let requests = [Request::Resign, Request::HandOver, Request::Evict, Request::Withdraw, Request::HealthFailed];
+        let request = requests[self.chance.below(5) as usize];
         match request {
-            Request::Contend | Request::Resign | Request::HandOver => {}
+            Request::Contend | Request::Resign | Request::HandOver | Request::Evict => {}
             Request::Withdraw | Request::HealthFailed => {
                 self.process(node).aside = true;
                 let ttl = self.setup.timing.ttl();

@@ -317,7 +317,7 @@ impl<'a> World<'a> {
         if local > sent.local + timing.request_timeout() {
             self.tally.count(Case::ReplyAfterTimeout);
         }
-        let CallOutcome::Granted { token, ttl: Some(ttl) } = outcome else { return input };
+        let CallOutcome::Granted { token, ttl: Some(ttl), counted_from: None } = outcome else { return input };
         if local >= sent.local + timing.validity(ttl) {
             self.tally.count(Case::ReplyAfterValidity);
         }
@@ -327,7 +327,7 @@ impl<'a> World<'a> {
             Some(Flaw::IgnoresDrift) => ttl * (1_000_000 + ppm) / (1_000_000 - ppm),
             Some(Flaw::ReleasesFirst | Flaw::Unfenced | Flaw::GivesUp) | None => ttl,
         };
-        Input::Answer { call, outcome: CallOutcome::Granted { token, ttl: Some(ttl) } }
+        Input::Answer { call, outcome: CallOutcome::Granted { token, ttl: Some(ttl), counted_from: None } }
     }
 
     fn call(&mut self, node: u32, id: CallId, call: Call) {
@@ -374,8 +374,13 @@ impl<'a> World<'a> {
                 self.process(node).has_lost = true;
                 match reason {
                     Reason::Expired => self.tally.count(Case::LostByExpiry),
-                    Reason::Evicted => self.tally.count(Case::Evicted),
-                    Reason::Resigned | Reason::HandedOver | Reason::Finished | Reason::HealthFailed | Reason::Declined => {}
+                    Reason::Superseded => self.tally.count(Case::Superseded),
+                    Reason::Resigned
+                    | Reason::HandedOver
+                    | Reason::Finished
+                    | Reason::HealthFailed
+                    | Reason::Evicted
+                    | Reason::Declined => {}
                 }
                 if self.process(node).belief.take().is_some() {
                     self.see(Sighting::Ceases { holder, token });

@@ -62,11 +62,12 @@ impl Storm {
     fn draw_input(&mut self) -> Input {
         let greatest = self.greatest.map_or(0, |it| it.get() & 0xFFFF);
         let token = token((greatest + 3).saturating_sub(self.chance.below(5)));
-        let requests = [Request::Contend, Request::Resign, Request::HandOver, Request::Withdraw, Request::HealthFailed];
+        let requests =
+            [Request::Contend, Request::Resign, Request::HandOver, Request::Withdraw, Request::HealthFailed, Request::Evict];
         match self.chance.below(16) {
             0..=3 => Input::Wake,
             4 => Input::Hint,
-            5 => Input::Request(requests[self.chance.below(5) as usize]),
+            5 => Input::Request(requests[self.chance.below(6) as usize]),
             6 | 7 => Input::Request(Request::Contend),
             8 => Input::WorkEnded { token: self.working.filter(|_| self.chance.happens(800_000)).unwrap_or(token) },
             _ => {
@@ -77,7 +78,14 @@ impl Storm {
                 let ttl = self.chance.happens(100_000).then(|| Duration::from_nanos(self.chance.below(30_000_000_000)));
                 let free_in = self.chance.happens(500_000).then(|| Duration::from_nanos(self.chance.bits()));
                 let outcome = match self.chance.below(12) {
-                    0..=4 => Outcome::Granted { token: if self.chance.happens(700_000) { held } else { token }, ttl },
+                    0..=4 => Outcome::Granted {
+                        token: if self.chance.happens(700_000) { held } else { token },
+                        ttl,
+                        counted_from: self
+                            .chance
+                            .happens(300_000)
+                            .then(|| Instant::from_nanos(self.chance.below(self.now.as_nanos().max(1)))),
+                    },
                     5 => Outcome::Held { token },
                     6 => Outcome::Occupied { token: self.chance.happens(100_000).then_some(token), free_in },
                     7 => Outcome::Vacant,
@@ -166,8 +174,10 @@ impl Storm {
                 assert_eq!(self.in_office.take(), Some(token));
                 match reason {
                     Reason::Expired => "expired",
-                    Reason::Evicted => "evicted",
-                    Reason::Resigned | Reason::HandedOver | Reason::Finished | Reason::HealthFailed => "stepped down",
+                    Reason::Superseded => "superseded",
+                    Reason::Resigned | Reason::HandedOver | Reason::Finished | Reason::HealthFailed | Reason::Evicted => {
+                        "stepped down"
+                    }
                     Reason::Declined => panic!("a declined leadership was never entered"),
                 }
             }
@@ -183,8 +193,11 @@ impl Storm {
             Event::Withdrawn => "withdrawn",
         };
         if let Some(until) = until(&event) {
-            let Input::Answer { call, outcome: Outcome::Granted { ttl, .. } } = input else { panic!("validity from {input:?}") };
-            assert_eq!(until, self.sends[&call] + self.tenure.timing().validity(ttl.unwrap_or(TTL)), "not counted from the send");
+            let Input::Answer { call, outcome: Outcome::Granted { ttl, counted_from, .. } } = input else {
+                panic!("validity from {input:?}")
+            };
+            let from = self.sends[&call].min(counted_from.unwrap_or(Instant::NEVER));
+            assert_eq!(until, from + self.tenure.timing().validity(ttl.unwrap_or(TTL)), "not counted from the send");
             assert!(now < until || self.in_office.is_some());
         }
         *self.tally.entry(name).or_default() += 1;
@@ -213,7 +226,7 @@ fn no_order_of_inputs_breaks_a_promise() {
         "stopping",
         "kill",
         "expired",
-        "evicted",
+        "superseded",
         "stepped down",
         "taken back",
         "not taken back",

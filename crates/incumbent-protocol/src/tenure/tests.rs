@@ -19,7 +19,7 @@ pub(super) fn token(term: u64) -> Token {
 }
 
 fn granted(term: u64) -> Outcome {
-    Outcome::Granted { token: token(term), ttl: None }
+    Outcome::Granted { token: token(term), ttl: None, counted_from: None }
 }
 
 const OCCUPIED: Outcome = Outcome::Occupied { token: None, free_in: None };
@@ -339,7 +339,7 @@ fn one_whose_renewal_finds_the_seat_gone_is_out_at_once_and_gives_nothing_back()
             }
             it.call = None;
             it.answer_to(5_000, renewal, outcome);
-            assert_eq!(it.events().last(), Some(&Event::Lost { token: token(1), reason: Reason::Evicted }));
+            assert_eq!(it.events().last(), Some(&Event::Lost { token: token(1), reason: Reason::Superseded }));
             assert_eq!(it.wait(60_000), None, "contends while the work runs");
             it.work_ended(60_000, 1);
             assert_eq!(it.asked(), None);
@@ -520,7 +520,7 @@ fn waits_double_while_the_service_refuses_up_to_a_poll() {
 
 #[test]
 fn the_ttl_that_the_service_keeps_is_the_one_that_counts() {
-    let with = |secs| Outcome::Granted { token: token(1), ttl: Some(Duration::from_secs(secs)) };
+    let with = |secs| Outcome::Granted { token: token(1), ttl: Some(Duration::from_secs(secs)), counted_from: None };
     for (secs, end) in [(6, 5_794), (20, 19_780)] {
         let mut it = Bench::new();
         it.request(0, Request::Contend);
@@ -595,4 +595,39 @@ fn an_acknowledgement_so_late_that_the_warning_still_stands_does_not_end_it() {
     it.answer_to(7_500, first, granted(1));
     assert_eq!(it.events(), [Event::Renewed { until: ms(2_500 + VALIDITY_MS) }]);
     assert!(matches!(it.state(), State::Jeopardy { .. }));
+}
+
+#[test]
+fn a_shared_keep_alive_counts_from_its_own_send() {
+    let mut it = Bench::in_office();
+    it.step(2_500, Input::Wake);
+    it.answer(2_510, Outcome::Granted { token: token(1), ttl: None, counted_from: Some(ms(2_000)) });
+    assert_eq!(it.events(), [Event::Renewed { until: ms(2_000 + VALIDITY_MS) }]);
+    assert_eq!(it.tenure.deadline(), ms(4_500), "and so all that share it renew together");
+    it.step(4_500, Input::Wake);
+    it.answer(4_510, Outcome::Granted { token: token(1), ttl: None, counted_from: Some(ms(1_000)) });
+    assert_eq!(it.events(), [], "an older one than the last tells nothing new");
+    it.step(10_000, Input::Wake);
+}
+
+#[test]
+fn a_hint_in_office_renews_early_but_not_without_end() {
+    let mut it = Bench::in_office();
+    it.step(100, Input::Hint);
+    assert_eq!((it.call.take(), it.tenure.deadline()), (None, ms(250)), "a retry after the last");
+    it.step(1_000, Input::Hint);
+    let (_, call) = it.call.expect("renews at once");
+    assert_eq!(call, Call::Renew { token: token(1) });
+    it.step(1_001, Input::Hint);
+    assert_eq!(it.tenure.deadline(), ms(2_000), "waits for the answer");
+}
+
+#[test]
+fn one_that_was_evicted_leaves_the_seat_to_others() {
+    let mut it = Bench::in_office();
+    it.request(100, Request::Evict);
+    it.work_ended(200, 1);
+    it.answer(210, Outcome::Vacant);
+    assert!(it.events().contains(&Event::Lost { token: token(1), reason: Reason::Evicted }));
+    assert_eq!(it.tenure.deadline(), ms(10_210), "rests before it contends again");
 }

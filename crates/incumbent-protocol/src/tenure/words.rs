@@ -43,6 +43,8 @@ pub enum Request {
     Resign,
     /// As [`Request::Resign`]; the release says that the seat is handed to somebody, whom the driver names to the service.
     HandOver,
+    /// As [`Request::Resign`], because an operator wants somebody else in office.
+    Evict,
     /// Stop contending; if in office, resign first.
     Withdraw,
     /// As [`Request::Withdraw`], because this node is not fit to lead. [`Request::Contend`] when it is again.
@@ -74,12 +76,15 @@ pub enum Call {
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Outcome {
     /// The seat is the caller's, and the service began the ttl *after this call was sent*: a claim that was granted, a renewal
-    /// that was done, an inquiry that renewed.
+    /// that was done, an inquiry that renewed. (Or after `counted_from`.)
     Granted {
         /// The token of the leadership.
         token: Token,
         /// The ttl that the service keeps; `None` if it is the one that was asked for.
         ttl: Option<Duration>,
+        /// Since when the service may have counted, if that was before this call was sent: a keep-alive of a session that several
+        /// leaderships share. Too old a one gives too little time; it never gives too much.
+        counted_from: Option<Instant>,
     },
     /// The seat is the caller's, but this call did not begin the ttl anew.
     Held {
@@ -196,8 +201,10 @@ pub enum Reason {
     HealthFailed,
     /// No renewal was acknowledged in time.
     Expired,
-    /// The service says that the seat is not this leadership's any more.
+    /// An operator wanted somebody else.
     Evicted,
+    /// The service says that the seat is not this leadership's any more.
+    Superseded,
     /// It was never entered; see [`Decline`].
     Declined,
 }
@@ -211,6 +218,7 @@ impl fmt::Display for Reason {
             Reason::HealthFailed => "health failed",
             Reason::Expired => "lease expired",
             Reason::Evicted => "evicted",
+            Reason::Superseded => "superseded",
             Reason::Declined => "declined",
         })
     }

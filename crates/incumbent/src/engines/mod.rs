@@ -1,0 +1,45 @@
+//! The engines, one file and one feature each, and the one place that knows their schemes.
+
+pub mod memory;
+
+use std::sync::Arc;
+
+use crate::engine::{Engine, Error};
+use crate::place::Place;
+
+/// An engine as its URL names it.
+struct Scheme {
+    /// In the URL.
+    name: &'static str,
+    /// The cargo feature that brings it.
+    feature: &'static str,
+}
+
+const SCHEMES: &[Scheme] = &[
+    Scheme { name: "memory", feature: "" },
+    Scheme { name: "file", feature: "file" },
+    Scheme { name: "etcd", feature: "etcd" },
+    Scheme { name: "zookeeper", feature: "zookeeper" },
+    Scheme { name: "kubernetes", feature: "kubernetes" },
+    Scheme { name: "consul", feature: "consul" },
+    Scheme { name: "postgres", feature: "postgres" },
+    Scheme { name: "redis", feature: "redis" },
+    Scheme { name: "nats", feature: "nats" },
+];
+
+/// Connects to the engine at `place`, whose path is the namespace.
+pub async fn open(place: &Place) -> Result<Arc<dyn Engine>, Error> {
+    match place.scheme() {
+        "memory" => Ok(memory::Memory::open(place)?),
+        unknown => Err(match SCHEMES.iter().find(|it| it.name == unknown) {
+            Some(scheme) => Error::misconfigured(format!(
+                "this program was built without {unknown}: build incumbent with the feature {:?}",
+                scheme.feature
+            )),
+            None => Error::misconfigured(format!(
+                "there is no engine {unknown:?}; there are {}",
+                SCHEMES.iter().map(|it| it.name).collect::<Vec<_>>().join(", ")
+            )),
+        }),
+    }
+}
