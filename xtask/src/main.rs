@@ -24,6 +24,7 @@ Usage: cargo xtask <TASK>
 
 Tasks:
   test [STEP]...  Install what is missing, then pass every check and test; or only the named steps
+  install         Install what the tests need and this machine lacks: programs, engines, other people's clients
   tidy            The rules of the house that no compiler checks
   bench [ARG]...  The figures we publish; arguments go to the program that makes them
   man             Write the manual pages to target/man
@@ -36,6 +37,7 @@ Exit codes: 0 all passed, 1 something failed, 2 bad usage
 /// What the command line asked for.
 enum Task<'a> {
     Test { steps: Vec<&'static test::Step> },
+    Install,
     Tidy,
     Bench { arguments: &'a [&'a str] },
     Man,
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let outcome = match parse(&words) {
         Ok(Task::Test { steps }) => test::run(&steps),
+        Ok(Task::Install) => install::run(),
         Ok(Task::Tidy) => tidy::run(),
         Ok(Task::Bench { arguments }) => bench::run(arguments),
         Ok(Task::Man) => generate::man(),
@@ -77,10 +80,11 @@ fn parse<'a>(words: &'a [&'a str]) -> Result<Task<'a>, String> {
         [] => Err("no task named".into()),
         ["test"] => Ok(Task::Test { steps: test::STEPS.iter().collect() }),
         ["test", names @ ..] => Ok(Task::Test { steps: names.iter().map(|name| test::step(name)).collect::<Result<_, _>>()? }),
+        ["install"] => Ok(Task::Install),
         ["tidy"] => Ok(Task::Tidy),
         ["man"] => Ok(Task::Man),
         ["completions"] => Ok(Task::Completions),
-        ["tidy" | "man" | "completions", extra, ..] => Err(format!("'{extra}' is one word too many")),
+        ["install" | "tidy" | "man" | "completions", extra, ..] => Err(format!("'{extra}' is one word too many")),
         [unknown, ..] => Err(format!("unknown task '{unknown}'")),
     }
 }
