@@ -4,3 +4,33 @@
 //! process that started it. What cannot be started is an error that says what to do: no test is skipped because an engine is absent.
 //!
 //! It knows no other crate of ours, and no program of ours: what it starts is what others run in production.
+//!
+//! ```no_run
+//! use incumbent_testbed::{Etcd, Server as _};
+//!
+//! let etcd = Etcd::debian().start()?;
+//! println!("http://{} has been asked {} times", etcd.address(), etcd.requests()?.total());
+//! etcd.kill();
+//! etcd.restart()?; // the same port, the same data
+//! # Ok::<(), String>(())
+//! ```
+
+mod server;
+
+mod etcd;
+mod redis;
+
+mod ask;
+mod folder;
+mod keeper;
+mod patience;
+mod port;
+mod process;
+mod programs;
+
+pub use etcd::{Etcd, EtcdPlan};
+pub use patience::eventually;
+pub use process::Process;
+pub use programs::python;
+pub use redis::{Redis, RedisPlan};
+pub use server::{Requests, Server, Shared};

@@ -1,0 +1,78 @@
+//! A server dies with the test that started it, however the test ends, and leaves no files.
+
+#![allow(clippy::print_stderr, reason = "the copy of the test that dies tells the other where its servers are")]
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use incumbent_testbed::{Redis, Server as _, eventually};
+
+/// Tells a copy of this test that it is the one to die.
+const DOOMED: &str = "TESTBED_DOOMED";
+
+/// Whether a process of this id is alive; one that nobody has buried yet is not.
+fn alive(id: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next()).is_some_and(|state| !["Z", "X"].contains(&state))
+}
+
+/// Starts servers in a thread that ends at once, says where they are, and waits to be killed.
+fn doomed() -> ! {
+    let servers = std::thread::spawn(|| [Redis::debian().start().unwrap(), Redis::valkey().start().unwrap()]).join().unwrap();
+    for server in &servers {
+        // It has survived the thread that asked for it.
+        server.command(&["PING"]).unwrap();
+        eprintln!("doomed {} {}", server.process().id().unwrap(), server.process().folder().display());
+    }
+    eprintln!("doomed waits");
+    loop {
+        std::thread::park();
+    }
+}
+
+#[test]
+fn servers_die_with_a_killed_test_and_leave_nothing() {
+    if std::env::var_os(DOOMED).is_some() {
+        doomed();
+    }
+    let mut child: Child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "servers_die_with_a_killed_test_and_leave_nothing", "--nocapture"])
+        .env(DOOMED, "1")
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut servers: Vec<(u32, String)> = Vec::new();
+    for line in BufReader::new(child.stderr.take().unwrap()).lines() {
+        let line = line.unwrap();
+        if line == "doomed waits" {
+            break;
+        }
+        if let Some((id, folder)) = line.strip_prefix("doomed ").and_then(|rest| rest.split_once(' ')) {
+            servers.push((id.parse().unwrap(), folder.to_owned()));
+        }
+    }
+    assert_eq!(servers.len(), 2);
+    for (id, folder) in &servers {
+        assert!(alive(*id) && Path::new(folder).is_dir(), "{id} {folder}");
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    for (id, folder) in &servers {
+        eventually("the server is dead", || !alive(*id));
+        eventually("its folder is gone", || !Path::new(folder).exists());
+        let root = Path::new(folder).parent().unwrap();
+        eventually("and so is the one around it", || !root.exists());
+    }
+}
+
+#[test]
+fn a_dropped_server_is_dead_and_its_folder_gone() {
+    let redis = Redis::debian().start().unwrap();
+    let (id, folder) = (redis.process().id().unwrap(), redis.process().folder().to_owned());
+    assert!(alive(id) && folder.is_dir());
+    redis.pause();
+    drop(redis);
+    assert!(!alive(id) && !folder.exists());
+}
