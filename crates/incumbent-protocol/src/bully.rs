@@ -110,7 +110,7 @@ impl Protocol for Bully {
 
 impl Bully {
     fn on_message(&mut self, now: Instant, from: NodeId, message: BullyMessage, out: &mut Effects<BullyMessage>) -> Notice {
-        self.office.hear_of(message.term());
+        self.office.hear_of(message.reached());
         match message {
             BullyMessage::Election { .. } => {
                 self.on_election(now, from, out);
@@ -248,6 +248,19 @@ impl Bully {
         if wanted && self.office.may_stand(now) && now >= self.next_demand {
             self.next_demand = now + settings.pace().patience_max;
             out.send(leader, BullyMessage::Demand { term: self.office.term() });
+        }
+    }
+}
+
+impl BullyMessage {
+    /// A term that somebody has reached, as far as this message shows.
+    fn reached(&self) -> Term {
+        match *self {
+            BullyMessage::Election { term }
+            | BullyMessage::Alive { term }
+            | BullyMessage::Coordinator { term, .. }
+            | BullyMessage::Demand { term } => term,
+            BullyMessage::Office(message) => message.reached(),
         }
     }
 }

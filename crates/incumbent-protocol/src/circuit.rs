@@ -238,6 +238,18 @@ impl Lap {
     }
 }
 
+impl RingMessage {
+    /// A term that somebody has reached, as far as this message shows.
+    pub(crate) fn reached(&self) -> Term {
+        match self {
+            RingMessage::Hop { lap, .. } => lap.term(),
+            RingMessage::HopAck { .. } => Term(0),
+            RingMessage::Joined { term } => *term,
+            RingMessage::Office(message) => message.reached(),
+        }
+    }
+}
+
 impl Wire for RingMessage {
     fn name(&self) -> &'static str {
         match self {

@@ -113,7 +113,7 @@ impl<R: Rule> RingNode<R> {
 
     fn on_message(&mut self, now: Instant, from: NodeId, message: RingMessage, out: &mut Effects<RingMessage>) -> Notice {
         self.circuit.heard(from);
-        self.office.hear_of(message.term());
+        self.office.hear_of(message.reached());
         match message {
             RingMessage::Hop { lap, .. } if !lap.is_sane(self.office.settings()) => {
                 out.emit(Event::Ignored { from });

@@ -214,6 +214,28 @@ fn without_a_majority_a_guarded_leader_steps_down_and_nobody_else_leads() {
 }
 
 #[test]
+fn those_who_ask_in_vain_raise_no_terms() {
+    for kind in Kind::ALL {
+        let mut group = Group::new(kind, 5, Guard::Majority);
+        group.run(SECOND * 2);
+        let leader = group.leader();
+        let term = group.nodes[&leader].view().term;
+        let gone: Vec<_> = (1..=5).map(NodeId).filter(|id| *id != leader).take(3).collect();
+        for id in &gone {
+            group.nodes.remove(id);
+        }
+        // Two are left and ask each other, over and over.
+        group.run(SECOND * 20);
+        for id in gone {
+            group.restart(id, Record { term, vote: Some(leader) });
+        }
+        group.run(SECOND * 5);
+        let risen = group.nodes[&group.leader()].view().term.0 - term.0;
+        assert!(risen <= 2, "{kind}: {risen} terms");
+    }
+}
+
+#[test]
 fn a_greater_id_that_comes_back_takes_over_at_once_or_when_the_office_is_free() {
     for guard in [Guard::Majority, Guard::Off] {
         for (takeover, leads) in [(Takeover::AtOnce, 5), (Takeover::WhenFree, 4)] {

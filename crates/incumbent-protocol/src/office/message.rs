@@ -85,6 +85,23 @@ pub enum Answer {
     Stale,
 }
 
+impl OfficeMessage {
+    /// A term that somebody has reached, as far as this message shows. A pre-vote, asked for or given, speaks of one that is only wished for.
+    pub(crate) fn reached(&self) -> Term {
+        match *self {
+            OfficeMessage::VoteRequest { round: Round::Pre, .. }
+            | OfficeMessage::Vote { round: Round::Pre, answer: Answer::Granted, .. } => Term(0),
+            OfficeMessage::VoteRequest { .. }
+            | OfficeMessage::Vote { .. }
+            | OfficeMessage::Heartbeat { .. }
+            | OfficeMessage::Ack { .. }
+            | OfficeMessage::Probe { .. }
+            | OfficeMessage::Released { .. }
+            | OfficeMessage::TakeOver { .. } => self.term(),
+        }
+    }
+}
+
 impl Wire for OfficeMessage {
     fn name(&self) -> &'static str {
         match self {

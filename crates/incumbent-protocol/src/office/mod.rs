@@ -345,7 +345,7 @@ impl Office {
         self.leader
     }
 
-    /// Notes that somebody is at `term`.
+    /// Notes that somebody has reached `term`.
     pub(crate) fn hear_of(&mut self, term: Term) {
         self.rumour = self.rumour.max(term);
     }
