@@ -59,6 +59,7 @@ fn holds(protocol: Kind, guard: Guard, pre_vote: PreVote, scopes: &[(Begin, Budg
 }
 
 const WAKE: Budget = Budget { wakes: 1, ..NOTHING };
+const WAKE_TWICE: Budget = Budget { wakes: 2, ..NOTHING };
 const CRASH_ONCE: Budget = Budget { crashes: 1, wakes: 1, ..NOTHING };
 const CRASH: Budget = Budget { crashes: 1, wakes: 2, ..NOTHING };
 const CRASH_AND_REPEAT: Budget = Budget { crashes: 1, wakes: 1, repeats: 1, ..NOTHING };
@@ -128,13 +129,14 @@ fn ring_without_guard() {
 
 #[test]
 fn chang_roberts() {
-    let scopes = [(Cold, WAKE, Whole), (Led, CRASH, Whole), (Led, CRASH_AND_REQUEST, FAR)];
+    let scopes = [(Cold, WAKE, Whole), (Led, WAKE_TWICE, Whole), (Led, CRASH, FAR), (Led, CRASH_AND_REQUEST, FAR)];
     holds(Kind::ChangRoberts, Guard::Majority, PreVote::On, &scopes);
 }
 
 #[test]
 fn chang_roberts_without_pre_vote() {
-    let scopes = [(Cold, WAKE, Whole), (Cold, CRASH, NEAR), (Led, CRASH, Whole), (Led, CRASH_AND_REQUEST, FAR)];
+    let scopes =
+        [(Cold, WAKE, Whole), (Cold, CRASH, NEAR), (Led, WAKE_TWICE, Whole), (Led, CRASH, FAR), (Led, CRASH_AND_REQUEST, FAR)];
     holds(Kind::ChangRoberts, Guard::Majority, PreVote::Off, &scopes);
 }
 

@@ -6,6 +6,7 @@
 //!
 //! Two things go beyond the paper. Under the quorum guard the winner must also be voted in by a majority ([office](crate::office)); and a node that
 //! was rejected stands aside for a while and does not answer, because a bully nobody can follow would otherwise keep the group without a leader.
+//! For the same reason a guarded node yields to greater ids only once for each leader that it misses; then it asks for the votes itself.
 
 use core::fmt;
 
@@ -64,6 +65,8 @@ enum Phase {
 pub struct Bully {
     office: Office,
     phase: Phase,
+    /// Whether greater ids have answered since we last knew a leader, and none has come of it.
+    yielded_in_vain: bool,
     next_demand: Instant,
 }
 
@@ -72,7 +75,7 @@ impl Protocol for Bully {
 
     fn start(me: NodeId, settings: &Settings, seed: u64, disk: Option<Record>, now: Instant) -> Self {
         let office = Office::start(me, settings, Voting::UnderGuard, seed, disk, now);
-        Self { office, phase: Phase::Quiet, next_demand: now }
+        Self { office, phase: Phase::Quiet, yielded_in_vain: false, next_demand: now }
     }
 
     fn step(&mut self, now: Instant, input: Input<BullyMessage>, out: &mut Effects<BullyMessage>) {
@@ -175,7 +178,7 @@ impl Bully {
                 }
             }
             Notice::Heard(leader) => {
-                self.phase = Phase::Quiet;
+                (self.phase, self.yielded_in_vain) = (Phase::Quiet, false);
                 self.demand(now, leader, out);
             }
             Notice::Elected => self.announce(now, out),
@@ -196,6 +199,10 @@ impl Bully {
         let (me, term) = (self.office.me(), self.office.term());
         let doubted = self.office.leader();
         self.office.contends(out);
+        if self.yielded_in_vain && self.office.settings().quorum().is_some() {
+            // The votes tell better than the greater ids who can lead, and bind nobody to one who cannot.
+            return self.win(now, out);
+        }
         let mut greatest = true;
         for to in self.office.others().filter(|id| *id > me || Some(*id) == doubted) {
             greatest = false;
@@ -212,8 +219,11 @@ impl Bully {
     fn on_phase_end(&mut self, now: Instant, out: &mut Effects<BullyMessage>) {
         match self.phase {
             Phase::Asking { until } if now >= until => self.win(now, out),
-            // The greater one died, or its announcement was lost: ask again.
-            Phase::Yielding { until } if now >= until => self.contend(now, out),
+            // The greater one died, or its announcement was lost, or it cannot get the votes: ask again.
+            Phase::Yielding { until } if now >= until => {
+                self.yielded_in_vain = true;
+                self.contend(now, out);
+            }
             Phase::Quiet | Phase::Asking { .. } | Phase::Yielding { .. } => {}
         }
     }
@@ -232,7 +242,7 @@ impl Bully {
     }
 
     fn announce(&mut self, now: Instant, out: &mut Effects<BullyMessage>) {
-        self.phase = Phase::Quiet;
+        (self.phase, self.yielded_in_vain) = (Phase::Quiet, false);
         let term = self.office.term();
         if self.office.announced(now) {
             for to in self.office.others() {

@@ -3,6 +3,7 @@
 //! Who misses the leader sends its own id. A node passes on a greater id, puts its own in the place of a smaller one, and swallows a smaller one if it has
 //! already spoken. An id that comes back to its owner is the greatest: it takes office and COORDINATOR goes round. With all nodes starting at
 //! once that is between 2n−1 and n(n+1)/2 ELECTION messages, then n for COORDINATOR.
+//! Under the quorum guard, what [a ring](crate::ring) does when laps bring no leader holds here too.
 
 use alloc::vec;
 

@@ -4,7 +4,8 @@
 //! greatest id has won, and COORDINATOR goes round to say so. One initiator, no faults: exactly 2n messages.
 //!
 //! The lap announces the winner; only the winner's own heartbeats make it the leader. So a winner that dies in mid-circuit is never
-//! followed: its heartbeats do not come, and the next lap skips it. Under the quorum guard it must be voted in first ([office](crate::office)).
+//! followed: its heartbeats do not come, and the next lap skips it. Under the quorum guard it must be voted in first ([office](crate::office)),
+//! and a node that no lap has brought a leader in time asks for the votes itself.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -42,6 +43,20 @@ pub struct ElectionLap {
     pub(crate) hops: u32,
 }
 
+/// What a guarded node expects of the laps since it last knew a leader.
+///
+/// In a network that is linked in part only, a lap may end far from the node that it names, or name one that cannot get the votes; and
+/// the laps of others come by without end. So the wait for them is counted from the first one, and no later one prolongs it.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+enum Hope {
+    /// No lap was under way.
+    Untried,
+    /// Some are. By this time they should have brought a leader.
+    Until(Instant),
+    /// They did not: the votes must decide alone, as in Raft. Laps are still passed on.
+    InVain,
+}
+
 /// A node in a ring.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct RingNode<R> {
@@ -49,6 +64,8 @@ pub struct RingNode<R> {
     pub(crate) circuit: Circuit,
     /// Until when a lap of ours, or one that names us, is worth waiting for.
     pub(crate) in_contest_until: Option<Instant>,
+    /// What the laps since the last leader are still good for.
+    hope: Hope,
     /// Back after a crash: the others may be skipping us, and must be told.
     greets_at: Instant,
     rule: PhantomData<R>,
@@ -61,7 +78,14 @@ impl<R: Rule> Protocol for RingNode<R> {
         let mut office = Office::start(me, settings, Voting::UnderGuard, seed, disk, now);
         let first_hop = office.chance().bits() as u32;
         let greets_at = if disk.is_some() { now } else { Instant::NEVER };
-        Self { office, circuit: Circuit::new(me, settings, first_hop), in_contest_until: None, greets_at, rule: PhantomData }
+        Self {
+            office,
+            circuit: Circuit::new(me, settings, first_hop),
+            in_contest_until: None,
+            hope: Hope::Untried,
+            greets_at,
+            rule: PhantomData,
+        }
     }
 
     fn step(&mut self, now: Instant, input: Input<RingMessage>, out: &mut Effects<RingMessage>) {
@@ -79,7 +103,8 @@ impl<R: Rule> Protocol for RingNode<R> {
 
     fn deadline(&self) -> Instant {
         let contest = self.in_contest_until.unwrap_or(Instant::NEVER);
-        self.office.deadline().min(self.circuit.deadline()).min(contest).min(self.greets_at)
+        let hope = if let Hope::Until(until) = self.hope { until } else { Instant::NEVER };
+        self.office.deadline().min(self.circuit.deadline()).min(contest).min(hope).min(self.greets_at)
     }
 
     fn view(&self) -> View {
@@ -102,6 +127,13 @@ impl<R: Rule> RingNode<R> {
         }
         for lap in self.circuit.wake(now, out) {
             self.came_round(now, lap, out);
+        }
+        if let Hope::Until(until) = self.hope
+            && now >= until
+        {
+            self.hope = Hope::InVain;
+            self.in_contest_until = None;
+            self.office.wait_no_longer(now);
         }
         if self.in_contest_until.is_some_and(|until| now >= until) {
             // The lap was lost, or the node that would have ended it.
@@ -153,8 +185,7 @@ impl<R: Rule> RingNode<R> {
             Lap::Coordinator { leader, initiator, term, hops } => {
                 if !self.office.is_in_office(now) {
                     self.in_contest_until = None;
-                    let lap_time = self.circuit.lap_time();
-                    self.office.wait_for(now, lap_time);
+                    self.wait_for_lap(now);
                 }
                 if initiator != self.office.me() && hops > 1 {
                     self.pass(now, Lap::Coordinator { leader, initiator, term, hops: hops - 1 }, out);
@@ -188,7 +219,7 @@ impl<R: Rule> RingNode<R> {
                 }
             }
             Notice::Heard(_) => {
-                self.in_contest_until = None;
+                (self.in_contest_until, self.hope) = (None, Hope::Untried);
                 self.circuit.forget();
             }
             Notice::Elected => self.on_elected(now, out),
@@ -206,14 +237,31 @@ impl<R: Rule> RingNode<R> {
             return;
         }
         self.office.contends(out);
+        if self.hope == Hope::InVain {
+            return self.claim(now, Mandate::Vacancy, out);
+        }
         self.enter_contest(now);
         R::begin(self, now, out);
     }
 
     /// Counts on a lap under way for as long as one may take.
     pub(crate) fn enter_contest(&mut self, now: Instant) {
+        self.wait_for_lap(now);
+        self.in_contest_until = match self.hope {
+            Hope::Untried => Some(now + self.circuit.lap_time()),
+            Hope::Until(until) => Some(until),
+            Hope::InVain => None,
+        };
+    }
+
+    /// Gives a lap under way the time that it may take, unless the laps have been tried for long enough.
+    pub(crate) fn wait_for_lap(&mut self, now: Instant) {
         let lap_time = self.circuit.lap_time();
-        self.in_contest_until = Some(now + lap_time);
+        match self.hope {
+            Hope::Untried if self.office.settings().quorum().is_some() => self.hope = Hope::Until(now + lap_time),
+            Hope::InVain => return,
+            Hope::Untried | Hope::Until(_) => {}
+        }
         self.office.wait_for(now, lap_time);
     }
 
@@ -247,7 +295,7 @@ impl<R: Rule> RingNode<R> {
     }
 
     fn on_elected(&mut self, now: Instant, out: &mut Effects<RingMessage>) {
-        self.in_contest_until = None;
+        (self.in_contest_until, self.hope) = (None, Hope::Untried);
         self.office.beat(now, out);
         R::on_elected(self, now, out);
     }
@@ -278,8 +326,7 @@ impl Rule for Collect {
         if node.office.may_stand(now) {
             ids.push(me);
         }
-        let lap_time = node.circuit.lap_time();
-        node.office.wait_for(now, lap_time);
+        node.wait_for_lap(now);
         node.pass(now, Lap::Election { initiator, ids, term, hops: hops - 1 }, out);
     }
 
@@ -293,8 +340,7 @@ fn decide(node: &mut RingNode<Collect>, now: Instant, ids: &[NodeId], term: Term
     let me = node.office.me();
     node.in_contest_until = None;
     let Some(&leader) = ids.iter().max() else { return };
-    let lap_time = node.circuit.lap_time();
-    node.office.wait_for(now, lap_time);
+    node.wait_for_lap(now);
     let hops = node.circuit.full_lap();
     node.pass(now, Lap::Coordinator { leader, initiator: me, term, hops }, out);
     if leader == me {

@@ -394,6 +394,11 @@ impl Office {
         self.due_at = self.due_at.max(now + span);
     }
 
+    /// What was waited for has not come: contends at the next wake-up.
+    pub(crate) fn wait_no_longer(&mut self, now: Instant) {
+        self.due_at = self.due_at.min(now);
+    }
+
     /// The contest was won but the votes were not: stand aside, so that others may try.
     pub(crate) fn stand_aside(&mut self, now: Instant) {
         self.stabilizer.rejected(now, &mut self.chance);
