@@ -3,7 +3,8 @@
 //! A server is started on a free loopback port, keeps its files in a folder of its own under the system's temporary one, and dies with the
 //! process that started it. What cannot be started is an error that says what to do: no test is skipped because an engine is absent.
 //!
-//! It knows no other crate of ours, and no program of ours: what it starts is what others run in production.
+//! It knows no other crate of ours, and no program of ours: what it starts is what others run in production. Two engines cannot be had that
+//! way, Consul and Kubernetes: for these it has servers of its own, which answer as the real ones did when they were recorded (`golden/`).
 //!
 //! ```no_run
 //! use incumbent_testbed::{Etcd, Server as _};
@@ -20,6 +21,9 @@ mod server;
 mod etcd;
 mod redis;
 
+mod consul;
+mod serving;
+
 mod ask;
 mod folder;
 mod keeper;
@@ -28,9 +32,11 @@ mod port;
 mod process;
 mod programs;
 
+pub use consul::{Consul, ConsulPlan};
 pub use etcd::{Etcd, EtcdPlan};
 pub use patience::eventually;
 pub use process::Process;
 pub use programs::python;
 pub use redis::{Redis, RedisPlan};
 pub use server::{Requests, Server, Shared};
+pub use serving::Access;

@@ -70,6 +70,11 @@ impl Requests {
         self.0.get(kind).copied().unwrap_or(0)
     }
 
+    /// Those of the kinds that begin so, where a kind is a verb and a path (`GET /v1/kv/`).
+    pub fn beginning(&self, kind: &str) -> u64 {
+        self.0.iter().filter(|(it, _)| it.starts_with(kind)).map(|(_, count)| count).sum()
+    }
+
     /// What was asked between `earlier` and this.
     pub fn since(&self, earlier: &Requests) -> Requests {
         let counts = self.0.iter().map(|(kind, count)| (kind.clone(), count.saturating_sub(earlier.of(kind))));
@@ -183,7 +188,7 @@ mod tests {
         let earlier = count(&[("Txn", 2), ("Range", 5)]);
         let later = count(&[("Txn", 3), ("Range", 5), ("Watch", 1), ("Watch", 1)]);
         assert_eq!(later.total(), 10);
-        assert_eq!((later.of("Watch"), later.of("Put")), (2, 0));
+        assert_eq!((later.of("Watch"), later.of("Put"), later.beginning("Wa")), (2, 0, 2));
         assert_eq!(later.since(&earlier).iter().collect::<Vec<_>>(), [("Txn", 1), ("Watch", 2)]);
     }
 }
