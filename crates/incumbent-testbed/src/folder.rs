@@ -10,6 +10,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::ask;
+
 /// A folder of its own for one server.
 pub(crate) struct Folder {
     path: PathBuf,
@@ -23,6 +25,12 @@ impl Folder {
         let path = root.path.join(format!("{name}-{}", COUNT.fetch_add(1, Ordering::Relaxed)));
         fs::create_dir(&path).map_err(|wrong| format!("cannot make {}: {wrong}", path.display()))?;
         Ok(Folder { path })
+    }
+
+    /// Makes it another user's, by name; `None` leaves it as it is.
+    pub(crate) fn give_to(&self, user: Option<&str>) -> Result<(), String> {
+        let Some(user) = user else { return Ok(()) };
+        ask::program(Command::new("chown").arg(format!("{user}:")).arg(&self.path)).map(drop)
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -19,7 +19,10 @@
 mod server;
 
 mod etcd;
+mod nats;
+mod postgres;
 mod redis;
+mod zookeeper;
 
 mod consul;
 mod serving;
@@ -34,9 +37,12 @@ mod programs;
 
 pub use consul::{Consul, ConsulPlan};
 pub use etcd::{Etcd, EtcdPlan};
+pub use nats::{Nats, NatsPlan};
 pub use patience::eventually;
+pub use postgres::{POSTGRES_DATABASE, POSTGRES_PASSWORD, POSTGRES_USER, Passwords, PgBouncer, Postgres, PostgresPlan};
 pub use process::Process;
 pub use programs::python;
 pub use redis::{Redis, RedisPlan};
 pub use server::{Requests, Server, Shared};
 pub use serving::Access;
+pub use zookeeper::{ZooKeeper, ZooKeeperPlan};

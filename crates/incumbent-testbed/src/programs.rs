@@ -17,6 +17,20 @@ pub(crate) fn wheel(name: &str) -> Result<PathBuf, String> {
     present(installed().join("bin").join(name))
 }
 
+/// The Java that Debian's `java` is, or another on the `PATH`: any will do.
+pub(crate) fn java() -> Result<PathBuf, String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|folder| folder.join("java")).find(|program| program.is_file());
+    present(found.unwrap_or_else(|| PathBuf::from("/usr/bin/java")))
+}
+
+/// A class path of Debian's jars.
+pub(crate) fn jars(names: &[&str]) -> Result<String, String> {
+    let paths = names.iter().map(|name| debian(&format!("/usr/share/java/{name}.jar")));
+    let paths: Vec<String> = paths.map(|path| path.map(|it| it.display().to_string())).collect::<Result<_, _>>()?;
+    Ok(paths.join(":"))
+}
+
 /// The Python in which other people's clients are installed (kazoo, kubernetes).
 ///
 /// # Errors
