@@ -286,6 +286,10 @@ impl Error {
         self.kind
     }
 
+    pub(crate) fn clone_of(error: &Error) -> Error {
+        Error { kind: error.kind, what: error.what.clone() }
+    }
+
     /// The same with what was being done before it.
     #[must_use]
     pub fn during(self, what: &str) -> Error {

@@ -38,16 +38,20 @@ fn stands_alone(line: &str, word: &str) -> bool {
 }
 
 const SLEEP: &str = concat!("slee", "p(");
+const THREAD_SLEEP: &str = concat!("thread::slee", "p");
+const PAUSED: &str = concat!("#[tokio::test(start_pa", "used = true)]");
 
-/// A test that waits for real time is slow on a good day and wrong on a bad one.
+/// A test that waits for real time is slow on a good day and wrong on a bad one. Where all tests of a file pause tokio's clock, its time is virtual.
 pub(super) fn sleeps(tree: &Tree) -> Vec<Complaint> {
     let mut complaints = Vec::new();
     for file in tree.ending(".rs") {
         let mut in_tests = file.path.split('/').any(|part| part == "tests" || part == "tests.rs" || part == "examples");
+        let paused =
+            file.text.contains(PAUSED) && !file.text.contains(concat!("#[tokio::te", "st]")) && !file.text.contains(THREAD_SLEEP);
         for (number, code) in file.code() {
             // Tests stand last in a file, so all behind this line is theirs.
             in_tests |= code.trim_start().starts_with("#[cfg(test)]");
-            if in_tests && code.contains(SLEEP) {
+            if in_tests && !paused && code.contains(SLEEP) {
                 complaints
                     .push(file.complain(number, "a test must not wait for real time: let virtual time, or an answer, wake it"));
             }
@@ -110,7 +114,8 @@ mod tests {
     fn a_wait_in_a_test_is_found_and_one_elsewhere_is_not() {
         let wait = format!("thread::{SLEEP}x);\n");
         let inside = format!("{wait}#[cfg(test)]\nmod tests {{\n// {wait}{wait}}}\n");
-        let tree = tree(&[("src/a.rs", &inside), ("tests/b.rs", &wait), ("src/c.rs", &wait)]);
+        let virtual_time = format!("{PAUSED}\nfn a() {{ {SLEEP}x) }}\n");
+        let tree = tree(&[("src/a.rs", &inside), ("tests/b.rs", &wait), ("src/c.rs", &wait), ("tests/d.rs", &virtual_time)]);
         assert_eq!(places(&sleeps(&tree)), ["src/a.rs:5", "tests/b.rs:1"]);
     }
 

@@ -1,0 +1,131 @@
+//! One candidacy: what an application holds of the clerk that serves it on the engine's thread.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use incumbent_protocol::protocol::Token;
+use tokio::sync::{mpsc, watch};
+use tokio::task::AbortHandle;
+
+use crate::clerk::{Brief, Clerk, Order, Progress};
+use crate::engine::Error;
+use crate::hub::Hub;
+use crate::leadership::Term;
+use crate::name::Name;
+
+/// A candidacy under way. Dropping it withdraws: what runs for it must have ended by then, or [`Candidacy::abandon`] be called instead.
+pub(crate) struct Candidacy {
+    orders: mpsc::UnboundedSender<Order>,
+    progress: watch::Receiver<Progress>,
+    _probe: Option<ProbeTask>,
+}
+
+/// A probe of whether this process is fit to lead.
+pub(crate) struct Health {
+    pub(crate) probe: Probe,
+    pub(crate) every: Duration,
+}
+
+type Probe = Box<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
+
+impl Candidacy {
+    /// Sends a clerk to contend.
+    pub(crate) fn begin(hub: &Arc<Hub>, brief: Brief, health: Option<Arc<Health>>) -> Candidacy {
+        let (orders, receiver) = mpsc::unbounded_channel();
+        let (sender, progress) = watch::channel(Progress::default());
+        let probe = health.map(|health| ProbeTask::begin(health, brief.election.clone(), orders.clone()));
+        hub.spawn(Clerk::new(brief, receiver, sender).serve());
+        Candidacy { orders, progress, _probe: probe }
+    }
+
+    /// Tells the clerk something. One that has ended does not listen, and need not.
+    pub(crate) fn tell(&self, order: Order) {
+        let _ = self.orders.send(order);
+    }
+
+    /// Waits for a leadership newer than `after`; `None` if the clerk has ended.
+    pub(crate) async fn elected(&mut self, after: Option<Token>) -> Option<Arc<Term>> {
+        self.until(|it| it.term.clone().filter(|term| after.is_none_or(|after| term.token > after))).await
+    }
+
+    /// Waits until `found` finds something in the progress; `None` if the clerk has ended.
+    pub(crate) async fn until<T>(&mut self, found: impl Fn(&Progress) -> Option<T>) -> Option<T> {
+        loop {
+            if let Some(found) = found(&self.progress.borrow_and_update()) {
+                return Some(found);
+            }
+            self.progress.changed().await.ok()?;
+        }
+    }
+
+    /// The work for `token` has ended: gives the seat back, to `to` if named, and waits for the clerk to end.
+    pub(crate) async fn leave(mut self, token: Token, to: Option<String>) -> Result<(), Error> {
+        if let Some(to) = to {
+            self.tell(Order::HandOver(to));
+        }
+        self.tell(Order::Withdraw);
+        self.tell(Order::WorkEnded(token));
+        self.ended().await;
+        match self.progress.borrow().not_released == Some(token) {
+            true => Err(Error::unknown("the engine did not acknowledge the release: the seat is free when its time has passed")),
+            false => Ok(()),
+        }
+    }
+
+    /// Waits for the clerk to end.
+    pub(crate) async fn ended(&mut self) {
+        while self.progress.changed().await.is_ok() {}
+    }
+
+    /// Stops renewing without a word: nobody knows whether the work has ended.
+    pub(crate) fn abandon(self) {
+        self.tell(Order::Abandon);
+    }
+}
+
+impl Drop for Candidacy {
+    fn drop(&mut self) {
+        // After `abandon` this comes second, and changes nothing.
+        self.tell(Order::Gone);
+    }
+}
+
+/// Asks the application how it is, on the application's own runtime: a probe that blocks must not block renewals.
+struct ProbeTask(AbortHandle);
+
+impl ProbeTask {
+    fn begin(health: Arc<Health>, election: Name, orders: mpsc::UnboundedSender<Order>) -> ProbeTask {
+        let task = tokio::spawn(async move {
+            // Nobody contends before it is known to be fit.
+            let mut fit = false;
+            let mut said = false;
+            loop {
+                let found = (health.probe)().await;
+                match &found {
+                    Err(why) if !said => tracing::warn!(%election, %why, "not fit to lead"),
+                    Ok(()) if said => tracing::info!(%election, "fit to lead again"),
+                    Ok(()) | Err(_) => {}
+                }
+                said = found.is_err();
+                let told = match (fit, found.is_ok()) {
+                    (true, false) => orders.send(Order::HealthFailed),
+                    (false, true) => orders.send(Order::Contend),
+                    (true, true) | (false, false) => Ok(()),
+                };
+                if told.is_err() || orders.is_closed() {
+                    return;
+                }
+                fit = found.is_ok();
+                tokio::time::sleep(health.every).await;
+            }
+        });
+        ProbeTask(task.abort_handle())
+    }
+}
+
+impl Drop for ProbeTask {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

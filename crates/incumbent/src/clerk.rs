@@ -1,0 +1,529 @@
+//! The driver of one [`Tenure`]: reads the clock, carries out its calls on the engine, feeds it what comes back, tells the application.
+//!
+//! It decides nothing about the seat: that is the tenure's. What is decided here is what a lease does not know: that an operator's wish
+//! becomes a request, that a better candidate asks the holder to hand over, and when to watch for hints.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+use incumbent_protocol::protocol::Token;
+use incumbent_protocol::tenure::{Call, CallId, Effect, Event, Input, Outcome, Reason, Request, State, Tenure};
+use incumbent_protocol::time::Instant;
+use incumbent_protocol::timing::Timing;
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
+
+use crate::clock::Clock;
+use crate::engine::{Bid, Claim, Demand, Engine, Error, Farewell, Grant, Kind, Leader, Renewal, Seat, Wish};
+use crate::leadership::{Stage, Term};
+use crate::metrics::Metrics;
+use crate::name::Name;
+
+/// An answer that comes later than this many request timeouts is not waited for. Until then it is welcome: validity counts from the send.
+const LATE_MAX: u32 = 4;
+
+/// What the application wants.
+#[derive(Debug)]
+pub(crate) enum Order {
+    Contend,
+    HandOver(String),
+    Withdraw,
+    HealthFailed,
+    WorkEnded(Token),
+    /// The application has let go, and nothing of it runs any more.
+    Gone,
+    /// The application has let go without saying whether its work has ended.
+    Abandon,
+}
+
+/// What the application can see.
+#[derive(Clone, Default)]
+pub(crate) struct Progress {
+    /// The latest leadership, in office or not.
+    pub(crate) term: Option<Arc<Term>>,
+    /// Claims that found the seat taken.
+    pub(crate) occupied: u64,
+    /// The last error, while it goes on.
+    pub(crate) trouble: Option<Arc<Error>>,
+    /// The leadership whose release was not acknowledged.
+    pub(crate) not_released: Option<Token>,
+}
+
+/// When a better candidate asks for the seat.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Preemption {
+    /// How much greater its priority must be.
+    pub margin: i32,
+    /// How long it must have seen the same leader: the minimum tenure.
+    pub min_tenure: Duration,
+}
+
+/// After the first leadership has ended: what then?
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Ambition {
+    /// One leadership is enough.
+    Once,
+    /// Contends again after every loss.
+    Forever,
+}
+
+pub(crate) struct Clerk {
+    engine: Arc<dyn Engine>,
+    election: Name,
+    bid: Bid,
+    clock: Clock,
+    tenure: Tenure,
+    ambition: Ambition,
+    contends_at_once: bool,
+    preemption: Option<Preemption>,
+    metrics: Option<Arc<Metrics>>,
+    orders: mpsc::UnboundedReceiver<Order>,
+    progress: watch::Sender<Progress>,
+    answers: (mpsc::UnboundedSender<Answered>, mpsc::UnboundedReceiver<Answered>),
+    hints: Hints,
+    /// To whom the seat goes when it is released.
+    successor: Option<String>,
+    /// The leader that a preemption would be asked of, and since when it has been seen.
+    rival: Option<(Token, Instant, bool)>,
+    abandoned: bool,
+    /// Ends once nothing is held or open any more.
+    leaving: bool,
+    /// Nobody can give orders any more.
+    deserted: bool,
+    contending_since: Instant,
+}
+
+/// What an engine's answer comes to.
+struct Answered {
+    call: CallId,
+    kind: &'static str,
+    took: Duration,
+    outcome: Outcome,
+    wish: Option<Wish>,
+    leader: Option<Leader>,
+    error: Option<Error>,
+}
+
+enum Hints {
+    /// Watch as soon as the next answer says where we stand.
+    Wanted,
+    On(BoxStream<'static, Result<(), Error>>),
+    /// Watching failed; try again then.
+    Off {
+        until: Instant,
+        failures: u32,
+    },
+}
+
+/// What the clerk needs to know; see [`crate::election::Builder`].
+pub(crate) struct Brief {
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) election: Name,
+    pub(crate) bid: Bid,
+    pub(crate) clock: Clock,
+    pub(crate) timing: Timing,
+    pub(crate) ambition: Ambition,
+    /// Or only when told to: one that is asked for its health first.
+    pub(crate) contends_at_once: bool,
+    pub(crate) preemption: Option<Preemption>,
+    pub(crate) metrics: Option<Arc<Metrics>>,
+}
+
+impl Clerk {
+    pub(crate) fn new(brief: Brief, orders: mpsc::UnboundedReceiver<Order>, progress: watch::Sender<Progress>) -> Clerk {
+        let now = brief.clock.now();
+        let seed = crate::identity::nonce();
+        Clerk {
+            tenure: Tenure::start(brief.timing, seed, brief.bid.seen, now),
+            engine: brief.engine,
+            election: brief.election,
+            bid: brief.bid,
+            clock: brief.clock,
+            ambition: brief.ambition,
+            contends_at_once: brief.contends_at_once,
+            preemption: brief.preemption,
+            metrics: brief.metrics,
+            orders,
+            progress,
+            answers: mpsc::unbounded_channel(),
+            hints: Hints::Wanted,
+            successor: None,
+            rival: None,
+            abandoned: false,
+            leaving: false,
+            deserted: false,
+            contending_since: now,
+        }
+    }
+
+    /// Serves until it is told to withdraw and nothing is held or open any more.
+    pub(crate) async fn serve(mut self) {
+        if self.contends_at_once {
+            self.step(Input::Request(Request::Contend));
+        }
+        while !(self.leaving && self.tenure.state(self.clock.now()) == State::Idle) {
+            let wake = self.tenure.deadline();
+            let now = self.clock.now();
+            tokio::select! {
+                biased;
+                order = self.orders.recv(), if !self.deserted => {
+                    self.deserted = order.is_none();
+                    self.on_order(order.unwrap_or(Order::Gone));
+                }
+                Some(answered) = self.answers.1.recv() => self.on_answer(answered),
+                hint = next_hint(&mut self.hints) => self.on_hint(hint),
+                () = sleep(wake, now) => self.step(Input::Wake),
+            }
+        }
+        // The line is left in any case: a place in it that nobody serves would hold up the others.
+        let timing = *self.tenure.timing();
+        let _ = timeout(timing.request_timeout() * LATE_MAX, self.engine.withdraw(&self.election, &self.bid)).await;
+    }
+
+    fn on_order(&mut self, order: Order) {
+        if self.abandoned {
+            return;
+        }
+        match order {
+            Order::Contend => self.step(Input::Request(Request::Contend)),
+            Order::HandOver(to) => {
+                self.successor = Some(to);
+                self.step(Input::Request(Request::HandOver));
+            }
+            Order::Withdraw => self.withdraw(),
+            Order::HealthFailed => self.step(Input::Request(Request::HealthFailed)),
+            Order::WorkEnded(token) => self.step(Input::WorkEnded { token }),
+            Order::Gone => {
+                self.withdraw();
+                if let Some((token, _)) = self.tenure.state(self.clock.now()).office() {
+                    self.step(Input::WorkEnded { token });
+                } else if let State::Lost { token } = self.tenure.state(self.clock.now()) {
+                    self.step(Input::WorkEnded { token });
+                }
+            }
+            Order::Abandon => {
+                // No renewal is sent from now on; when the validity is over, the work counts as ended.
+                self.abandoned = true;
+                self.withdraw();
+            }
+        }
+    }
+
+    fn withdraw(&mut self) {
+        self.leaving = true;
+        self.step(Input::Request(Request::Withdraw));
+    }
+
+    fn on_hint(&mut self, hint: Option<Result<(), Error>>) {
+        match hint {
+            Some(Ok(())) => self.step(Input::Hint),
+            // A watch that is over is made anew once the next answer says where we stand. It may have missed something.
+            None => {
+                self.hints = Hints::Wanted;
+                self.step(Input::Hint);
+            }
+            Some(Err(error)) => {
+                tracing::debug!(election = %self.election, %error, "no hints for a while");
+                self.watch_later();
+            }
+        }
+    }
+
+    fn watch_later(&mut self) {
+        let timing = self.tenure.timing();
+        let failures = match self.hints {
+            Hints::Off { failures, .. } => failures + 1,
+            Hints::Wanted | Hints::On(_) => 0,
+        };
+        let wait = timing.retry().saturating_mul(1 << failures.min(8)).min(timing.poll());
+        self.hints = Hints::Off { until: self.clock.now() + wait, failures };
+    }
+
+    fn watch(&mut self) {
+        if let Hints::Wanted = self.hints {
+            self.hints = Hints::On(self.engine.watch(&self.election, Some(&self.bid)));
+        }
+    }
+
+    fn on_answer(&mut self, answered: Answered) {
+        let Answered { call, kind, took, outcome, wish, leader, error } = answered;
+        if let Some(metrics) = &self.metrics {
+            metrics.on_call(&self.election, kind, took, outcome);
+        }
+        self.say_trouble(error);
+        if let Hints::Off { until, .. } = self.hints
+            && self.clock.now() >= until
+        {
+            self.hints = Hints::Wanted;
+        }
+        if let Outcome::Occupied { .. } = outcome {
+            self.progress.send_modify(|it| it.occupied += 1);
+            self.watch();
+            self.consider_preemption(leader);
+        }
+        self.step(Input::Answer { call, outcome });
+        if let Some(wish) = wish {
+            self.on_wish(wish);
+        }
+    }
+
+    /// Says that something is wrong once, and once that it is over.
+    fn say_trouble(&mut self, error: Option<Error>) {
+        let before = self.progress.borrow().trouble.clone();
+        match (before, error) {
+            (None, Some(error)) => {
+                tracing::warn!(election = %self.election, candidate = %self.bid.identity, %error, "trouble with the engine; goes on trying");
+                self.progress.send_modify(|it| it.trouble = Some(Arc::new(error)));
+            }
+            (Some(_), None) => {
+                tracing::info!(election = %self.election, candidate = %self.bid.identity, "the engine answers again");
+                self.progress.send_modify(|it| it.trouble = None);
+            }
+            (Some(before), Some(error)) if before.to_string() != error.to_string() => {
+                self.progress.send_modify(|it| it.trouble = Some(Arc::new(error)));
+            }
+            (Some(_), Some(_)) | (None, None) => {}
+        }
+    }
+
+    fn on_wish(&mut self, wish: Wish) {
+        let in_office = self.tenure.state(self.clock.now()).office().map(|(token, _)| token);
+        if in_office != Some(wish.token) {
+            return;
+        }
+        tracing::info!(election = %self.election, by = %wish.by, demand = ?wish.what, "asked to leave office");
+        match wish.what {
+            Demand::Resign => self.step(Input::Request(Request::Resign)),
+            Demand::Evict => self.step(Input::Request(Request::Evict)),
+            Demand::HandOver(to) => {
+                // The first wish counts: a stop that has begun is not redirected.
+                self.successor.get_or_insert(to);
+                self.step(Input::Request(Request::HandOver));
+            }
+        }
+    }
+
+    /// Asks a leader that is less fit to hand over, once it has had its minimum tenure under our eyes.
+    fn consider_preemption(&mut self, leader: Option<Leader>) {
+        let Some(preemption) = self.preemption else { return };
+        let worse =
+            leader.filter(|it| it.heeds_wishes && self.bid.priority.saturating_sub(it.priority) >= preemption.margin.max(1));
+        let now = self.clock.now();
+        self.rival = match (worse, self.rival) {
+            (None, _) => None,
+            (Some(leader), Some((token, since, asked))) if token == leader.token => {
+                let due = !asked && now - since >= preemption.min_tenure;
+                if due {
+                    self.ask_for_the_seat(token);
+                }
+                Some((token, since, asked || due))
+            }
+            (Some(leader), _) => Some((leader.token, now, false)),
+        };
+    }
+
+    fn ask_for_the_seat(&self, token: Token) {
+        let (engine, election) = (Arc::clone(&self.engine), self.election.clone());
+        let me = self.bid.identity.as_str().to_owned();
+        let wish = Wish { token, what: Demand::HandOver(me), by: format!("{}, of greater priority", self.bid.identity) };
+        let limit = self.tenure.timing().request_timeout() * LATE_MAX;
+        tokio::spawn(async move {
+            if let Ok(Err(error)) = timeout(limit, engine.ask(&election, &wish)).await {
+                tracing::debug!(%election, %error, "could not ask the leader to hand over");
+            }
+        });
+    }
+
+    fn step(&mut self, input: Input) {
+        let mut effects = Vec::new();
+        self.tenure.step(self.clock.now(), input, &mut effects);
+        let mut lost = None;
+        for effect in effects {
+            match effect {
+                Effect::Call { id, call, timeout } => self.call(id, call, timeout),
+                Effect::Emit(event) => {
+                    if let Event::Lost { token, .. } = event {
+                        lost = Some(token);
+                    }
+                    self.on_event(event);
+                }
+            }
+        }
+        if let Some(token) = lost {
+            self.after_loss(token);
+        }
+    }
+
+    fn after_loss(&mut self, token: Token) {
+        if self.ambition == Ambition::Once && !self.leaving {
+            self.withdraw();
+        }
+        if self.abandoned {
+            self.step(Input::WorkEnded { token });
+        }
+    }
+
+    fn call(&mut self, id: CallId, call: Call, patience: Duration) {
+        // One that was abandoned only waits for its validity to end.
+        if self.abandoned && matches!(call, Call::Renew { .. }) {
+            return;
+        }
+        let (engine, election, bid) = (Arc::clone(&self.engine), self.election.clone(), self.bid.clone());
+        let to = self.successor.clone();
+        let (answers, clock) = (self.answers.0.clone(), self.clock);
+        tokio::spawn(async move {
+            let sent = clock.now();
+            let answer = timeout(patience * LATE_MAX, carry_out(&*engine, &election, &bid, call, to)).await;
+            let answer = answer.unwrap_or_else(|_| Err(Error::unknown("no answer in time")));
+            let took = clock.now() - sent;
+            let _ = answers.send(Answered::to(id, call, took, answer));
+        });
+    }
+
+    fn on_event(&mut self, event: Event) {
+        let term = self.progress.borrow().term.clone();
+        let enter = |stage| {
+            if let Some(term) = &term {
+                term.enter(stage);
+            }
+        };
+        let (election, candidate) = (&self.election, &self.bid.identity);
+        match event {
+            Event::Elected { token, until } => {
+                tracing::info!(%election, %candidate, %token, "in office");
+                self.successor = None;
+                self.bid.seen = Some(token);
+                // A holder watches for other things than one who waits.
+                self.hints = Hints::Wanted;
+                if let Some(metrics) = &self.metrics {
+                    metrics.on_elected(election, self.clock.now() - self.contending_since);
+                }
+                let term = Term::begin(token, until, election.clone(), candidate.clone(), self.clock);
+                self.progress.send_modify(|it| it.term = Some(term));
+                self.watch();
+            }
+            Event::Renewed { until } => {
+                if let Some(metrics) = &self.metrics {
+                    metrics.on_renewed(election, until - self.clock.now());
+                }
+                if let Some(term) = &term {
+                    term.extend(until);
+                }
+                self.watch();
+            }
+            Event::Jeopardy { until } => {
+                tracing::warn!(%election, %candidate, left = ?(until - self.clock.now()), "no renewal is acknowledged");
+                enter(Stage::Jeopardy);
+            }
+            Event::Recovered { .. } => {
+                tracing::info!(%election, %candidate, "renewals are acknowledged again");
+                enter(Stage::Calm);
+            }
+            Event::Stopping { reason, .. } => {
+                tracing::info!(%election, %candidate, %reason, "leaving office");
+                enter(Stage::Stopping(reason));
+            }
+            Event::Kill { .. } => {
+                let reason = match term.as_ref().map(|it| it.stage()) {
+                    Some(Stage::Stopping(reason)) => reason,
+                    Some(Stage::Calm | Stage::Jeopardy | Stage::Killing(_) | Stage::Lost(_)) | None => Reason::Expired,
+                };
+                tracing::warn!(%election, %candidate, "the work has not ended in time: it is cancelled");
+                enter(Stage::Killing(reason));
+            }
+            Event::Lost { token, reason } => {
+                tracing::info!(%election, %candidate, %token, %reason, "out of office");
+                enter(Stage::Lost(reason));
+                self.contending_since = self.clock.now();
+                if let Some(metrics) = &self.metrics {
+                    metrics.on_lost(election, reason);
+                }
+            }
+            Event::Released { token } => {
+                tracing::debug!(%election, %candidate, %token, "released");
+                self.hints = Hints::Wanted;
+            }
+            Event::NotReleased { token } => {
+                tracing::warn!(%election, %candidate, %token, "the release was not acknowledged: the seat is free when its time has passed");
+                self.progress.send_modify(|it| it.not_released = Some(token));
+                self.hints = Hints::Wanted;
+            }
+            Event::Declined { token, why } => tracing::info!(%election, %candidate, %token, %why, "did not take office"),
+            Event::Withdrawn => tracing::debug!(%election, %candidate, "no longer contends"),
+        }
+    }
+}
+
+impl Answered {
+    fn to(id: CallId, call: Call, took: Duration, answer: Result<Reply, Error>) -> Answered {
+        let kind = match call {
+            Call::Claim => "claim",
+            Call::Inquire => "inquire",
+            Call::Renew { .. } => "renew",
+            Call::Release { .. } => "release",
+        };
+        let nothing = Answered { call: id, kind, took, outcome: Outcome::Unknown, wish: None, leader: None, error: None };
+        match answer {
+            Ok(Reply { outcome, wish, leader }) => Answered { outcome, wish, leader, ..nothing },
+            Err(error) => {
+                let outcome = match error.kind() {
+                    Kind::Refused | Kind::Misconfigured => Outcome::Refused,
+                    Kind::Unknown => Outcome::Unknown,
+                };
+                Answered { outcome, error: Some(error), ..nothing }
+            }
+        }
+    }
+}
+
+/// An answer in the tenure's words, and what the tenure does not need to know.
+struct Reply {
+    outcome: Outcome,
+    wish: Option<Wish>,
+    leader: Option<Leader>,
+}
+
+async fn carry_out(engine: &dyn Engine, election: &Name, bid: &Bid, call: Call, to: Option<String>) -> Result<Reply, Error> {
+    let bare = |outcome| Reply { outcome, wish: None, leader: None };
+    let taken = |leader: Option<Leader>, free_in| Reply {
+        outcome: Outcome::Occupied { token: leader.as_ref().map(|it| it.token), free_in },
+        wish: None,
+        leader,
+    };
+    Ok(match call {
+        Call::Claim => match engine.claim(election, bid).await? {
+            Claim::Granted(grant) => bare(granted(grant)),
+            Claim::Occupied { leader, free_in } => taken(leader, free_in),
+        },
+        Call::Inquire => match engine.inquire(election, bid).await? {
+            Seat::Own(token) => bare(Outcome::Held { token }),
+            Seat::Others(leader) => taken(leader, None),
+            Seat::Vacant => bare(Outcome::Vacant),
+        },
+        Call::Renew { token } => match engine.renew(election, bid, token).await? {
+            Renewal::Kept { grant, wish } => Reply { wish, ..bare(granted(grant)) },
+            Renewal::Gone => bare(Outcome::Vacant),
+        },
+        Call::Release { token, reason } => {
+            engine.release(election, bid, token, &Farewell { reason, to }).await?;
+            bare(Outcome::Vacant)
+        }
+    })
+}
+
+fn granted(grant: Grant) -> Outcome {
+    Outcome::Granted { token: grant.token, ttl: grant.ttl, counted_from: grant.counted_from }
+}
+
+async fn next_hint(hints: &mut Hints) -> Option<Result<(), Error>> {
+    match hints {
+        Hints::On(stream) => stream.next().await,
+        Hints::Wanted | Hints::Off { .. } => std::future::pending().await,
+    }
+}
+
+async fn sleep(until: Instant, now: Instant) {
+    if until == Instant::NEVER { std::future::pending().await } else { tokio::time::sleep(until - now).await }
+}

@@ -1,0 +1,416 @@
+//! An election and how to take part in it: campaign for it, lead it for as long as a piece of work runs, or look on.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use incumbent_protocol::protocol::{Term as TermNumber, Token};
+use incumbent_protocol::timing::Timing;
+
+use crate::candidacy::{Candidacy, Health};
+use crate::clerk::{Ambition, Brief, Order, Preemption};
+use crate::engine::{Bid, Board, Demand, Engine, Error, Kind, Wish};
+use crate::guarantees::Guarantees;
+use crate::hub::Hub;
+use crate::identity::Identity;
+use crate::leadership::Leadership;
+use crate::metrics::Metrics;
+use crate::name::Name;
+use crate::observer::Observer;
+use crate::place::Place;
+
+/// What a lease lasts unless it is said otherwise: bears a pause of seconds, and a crash costs less than 21 s.
+pub const TTL_DEFAULT: Duration = Duration::from_secs(15);
+
+/// An election. Clones are the same election; each campaign of theirs is a candidacy of its own.
+#[derive(Clone)]
+pub struct Election {
+    hub: Arc<Hub>,
+    settings: Arc<Settings>,
+    /// The greatest token that any candidacy from here has seen; 0 if none.
+    seen: Arc<AtomicU64>,
+}
+
+struct Settings {
+    name: Name,
+    identity: Identity,
+    timing: Timing,
+    value: String,
+    priority: i32,
+    preemption: Option<Preemption>,
+    seats: u32,
+    health: Option<Arc<Health>>,
+    metrics: Option<Arc<Metrics>>,
+}
+
+/// What the work of [`Election::run`] wants next.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Next {
+    /// Give the seat back, leave it to others for a while, then contend again.
+    Resign,
+    /// The same, and keep the seat for this candidate: its name, or its whole identity.
+    HandOver(String),
+    /// Give the seat back and return from `run`.
+    Quit,
+}
+
+impl Election {
+    /// An election at a URL such as `etcd://10.0.0.1:2379,10.0.0.2:2379/billing`; see [`Builder`].
+    pub fn on(url: impl Into<String>) -> Builder {
+        Builder::new(Source::Url(url.into()))
+    }
+
+    /// An election on an engine of one's own, served by a thread of its own.
+    pub fn with(engine: Arc<dyn Engine>, name: impl Into<String>) -> Builder {
+        Builder { name: Some(name.into()), ..Builder::new(Source::Engine(engine)) }
+    }
+
+    /// An election in memory or on any engine, served by the caller's runtime in tokio's time: for tests with virtual time.
+    pub fn in_test(engine: Arc<dyn Engine>, name: impl Into<String>) -> Builder {
+        Builder { name: Some(name.into()), ..Builder::new(Source::Here(engine)) }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &Name {
+        &self.settings.name
+    }
+
+    /// What the engine promises and what it cannot.
+    pub fn guarantees(&self) -> Guarantees {
+        self.hub.engine.guarantees()
+    }
+
+    /// The times that its leaderships keep.
+    pub fn timing(&self) -> &Timing {
+        &self.settings.timing
+    }
+
+    /// Contends until elected. Dropping the future withdraws.
+    ///
+    /// `Err` only for what no patience mends: wrong credentials, a missing right. Everything else is tried again.
+    pub async fn campaign(&self) -> Result<Leadership, Error> {
+        let mut candidacy = self.stand(Ambition::Once);
+        let heard = candidacy
+            .until(|it| match (&it.term, &it.trouble) {
+                (Some(term), _) => Some(Ok(Arc::clone(term))),
+                (None, Some(trouble)) if trouble.kind() == Kind::Misconfigured => {
+                    Some(Err(Error::misconfigured(trouble.to_string())))
+                }
+                (None, _) => None,
+            })
+            .await;
+        let term = heard.unwrap_or_else(|| Err(Error::refused("the engine's thread has ended")))?;
+        self.remember(term.token);
+        Ok(Leadership::guarding(term, candidacy))
+    }
+
+    /// Contends for `patience` at most; `None` if that was not enough.
+    pub async fn campaign_within(&self, patience: Duration) -> Result<Option<Leadership>, Error> {
+        tokio::time::timeout(patience, self.campaign()).await.map_or(Ok(None), |it| it.map(Some))
+    }
+
+    /// Claims the seat once; `None` if it is taken.
+    pub async fn try_campaign(&self) -> Result<Option<Leadership>, Error> {
+        let mut candidacy = self.stand(Ambition::Once);
+        let heard = candidacy
+            .until(|it| match (&it.term, &it.trouble) {
+                (Some(term), _) => Some(Ok(Some(Arc::clone(term)))),
+                (None, Some(trouble)) => Some(Err(Error::clone_of(trouble))),
+                (None, None) => (it.occupied > 0).then_some(Ok(None)),
+            })
+            .await;
+        match heard.unwrap_or_else(|| Err(Error::refused("the engine's thread has ended")))? {
+            Some(term) => {
+                self.remember(term.token);
+                Ok(Some(Leadership::guarding(term, candidacy)))
+            }
+            None => {
+                candidacy.tell(Order::Withdraw);
+                candidacy.ended().await;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Runs `work` whenever in office, and contends for ever: until the work wants to [`Quit`](Next::Quit) or fails, or this future is dropped.
+    ///
+    /// The seat is given back only after the work's future has ended. When the leadership is about to end the work is told by
+    /// [`Leadership::stopping`]; if it has not ended when its time to drain is over, its future is dropped.
+    pub async fn run<W, F, E>(&self, mut work: W) -> Result<(), E>
+    where
+        W: FnMut(Leadership) -> F,
+        F: Future<Output = Result<Next, E>>,
+    {
+        let mut candidacy = self.stand(Ambition::Forever);
+        let mut last = None;
+        loop {
+            let Some(term) = candidacy.elected(last).await else { return Ok(()) };
+            last = Some(term.token);
+            self.remember(term.token);
+            let next = {
+                let mut running = pin!(work(Leadership::scoped(Arc::clone(&term))));
+                tokio::select! {
+                    biased;
+                    next = &mut running => Some(next),
+                    _ = term.killing() => None,
+                }
+                // Here the future is dropped: whatever the work was doing has ended.
+            };
+            let (order, result) = match next {
+                None | Some(Ok(Next::Resign)) => (None, None),
+                Some(Ok(Next::HandOver(to))) => (Some(Order::HandOver(to)), None),
+                Some(Ok(Next::Quit)) => (Some(Order::Withdraw), Some(Ok(()))),
+                Some(Err(why)) => (Some(Order::Withdraw), Some(Err(why))),
+            };
+            if let Some(order) = order {
+                candidacy.tell(order);
+            }
+            candidacy.tell(Order::WorkEnded(term.token));
+            if let Some(result) = result {
+                candidacy.ended().await;
+                return result;
+            }
+        }
+    }
+
+    /// Looks on without taking part: who leads, and when that changes; "nobody" is an answer too.
+    pub fn observe(&self) -> Observer {
+        Observer::begin(&self.hub, self.settings.name.clone(), *self.timing(), self.settings.metrics.clone())
+    }
+
+    /// Who leads, who waits, who led.
+    pub async fn look(&self) -> Result<Board, Error> {
+        let name = self.settings.name.clone();
+        let board = self.hub.ask(|engine| async move { engine.look(&name).await }).await?;
+        if let Some(metrics) = &self.settings.metrics {
+            metrics.on_candidates(&self.settings.name, board.candidates.len());
+        }
+        Ok(board)
+    }
+
+    /// Changes what the leader publishes.
+    pub async fn proclaim(&self, leadership: &Leadership, value: &str) -> Result<(), Error> {
+        let (name, token, value) = (self.settings.name.clone(), leadership.token(), value.to_owned());
+        let bid = Bid { identity: leadership.identity().clone(), ..self.bid() };
+        self.hub.ask(|engine| async move { engine.proclaim(&name, &bid, token, &value).await }).await
+    }
+
+    /// Asks whoever leads to do something; it learns of it with its next renewal, at once where the engine tells. Says who was asked.
+    ///
+    /// `Refused` if nobody leads, or somebody who is not ours and knows nothing of wishes.
+    pub async fn ask(&self, demand: Demand, by: &str) -> Result<crate::engine::Leader, Error> {
+        let leader = self.look().await?.leaders.into_iter().next().ok_or_else(|| Error::refused("nobody leads at present"))?;
+        if !leader.heeds_wishes {
+            return Err(Error::refused(format!(
+                "{} leads, which is not an incumbent and cannot be asked: use the tool it belongs to",
+                leader.identity
+            )));
+        }
+        let wish = Wish { token: leader.token, what: demand, by: by.to_owned() };
+        let name = self.settings.name.clone();
+        self.hub.ask(|engine| async move { engine.ask(&name, &wish).await }).await?;
+        Ok(leader)
+    }
+
+    /// Makes every later token greater than `above`: after the engine was restored from a backup, wiped or replaced.
+    pub async fn raise(&self, above: Token) -> Result<(), Error> {
+        let name = self.settings.name.clone();
+        self.hub.ask(|engine| async move { engine.raise(&name, above).await }).await
+    }
+
+    fn bid(&self) -> Bid {
+        let settings = &self.settings;
+        let seen = self.seen.load(Ordering::Acquire);
+        let incarnation = u16::try_from(seen >> 48).unwrap_or(0);
+        Bid {
+            // Each candidacy is somebody else: one whose leadership was dropped must not be taken for the next.
+            identity: settings.identity.anew(),
+            ttl: settings.timing.ttl(),
+            value: settings.value.clone(),
+            priority: settings.priority,
+            seats: settings.seats,
+            seen: Token::new(incarnation, TermNumber(seen & TermNumber::MAX.0)).filter(|_| seen > 0),
+        }
+    }
+
+    fn remember(&self, token: Token) {
+        self.seen.fetch_max(token.get(), Ordering::AcqRel);
+    }
+
+    fn stand(&self, ambition: Ambition) -> Candidacy {
+        let brief = Brief {
+            engine: Arc::clone(&self.hub.engine),
+            election: self.settings.name.clone(),
+            bid: self.bid(),
+            clock: self.hub.clock,
+            timing: self.settings.timing,
+            ambition,
+            contends_at_once: self.settings.health.is_none(),
+            preemption: self.settings.preemption,
+            metrics: self.settings.metrics.clone(),
+        };
+        Candidacy::begin(&self.hub, brief, self.settings.health.clone())
+    }
+}
+
+impl fmt::Debug for Election {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "election {} on {}", self.settings.name, self.guarantees().engine)
+    }
+}
+
+/// Where the engine comes from.
+enum Source {
+    Url(String),
+    Engine(Arc<dyn Engine>),
+    Here(Arc<dyn Engine>),
+}
+
+/// An election in the making.
+#[must_use]
+pub struct Builder {
+    source: Source,
+    name: Option<String>,
+    identity: Option<Identity>,
+    timing: Option<Timing>,
+    value: String,
+    priority: i32,
+    preemption: Option<Preemption>,
+    seats: u32,
+    health: Option<Arc<Health>>,
+    metrics: Option<Arc<Metrics>>,
+}
+
+impl Builder {
+    fn new(source: Source) -> Builder {
+        Builder {
+            source,
+            name: None,
+            identity: None,
+            timing: None,
+            value: String::new(),
+            priority: 0,
+            preemption: None,
+            seats: 1,
+            health: None,
+            metrics: None,
+        }
+    }
+
+    /// Names the election. Without it, the last segment of the URL's path is the name; with it, the whole path is the namespace.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Says who contends. Each candidacy adds what makes it unique.
+    pub fn identity(mut self, identity: Identity) -> Self {
+        self.identity = Some(identity);
+        self
+    }
+
+    /// Sets the times; without it, those of a lease of [`TTL_DEFAULT`], or the engine's shortest if that is longer.
+    pub fn timing(mut self, timing: Timing) -> Self {
+        self.timing = Some(timing);
+        self
+    }
+
+    /// What this process publishes when it leads: its address, for example.
+    pub fn value(mut self, value: impl Into<String>) -> Self {
+        self.value = value.into();
+        self
+    }
+
+    /// How fit this process is to lead; see [`Builder::preempt`].
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Asks a leader of smaller priority to hand over, once it has had its minimum tenure.
+    pub fn preempt(mut self, preemption: Preemption) -> Self {
+        self.preemption = Some(preemption);
+        self
+    }
+
+    /// How many may lead at once, where the engine can; the same in every process that takes part.
+    pub fn seats(mut self, seats: u32) -> Self {
+        self.seats = seats;
+        self
+    }
+
+    /// Asks `probe` now and then whether this process is fit to lead. When it is not, it resigns and does not contend until it is again.
+    pub fn health<P, F>(mut self, every: Duration, probe: P) -> Self
+    where
+        P: Fn() -> F + Send + Sync + 'static,
+        F: Future<Output = Result<(), String>> + Send + 'static,
+    {
+        self.health = Some(Arc::new(Health { probe: Box::new(move || Box::pin(probe())), every }));
+        self
+    }
+
+    /// Counts into these figures.
+    pub fn metrics(mut self, metrics: Arc<Metrics>) -> Self {
+        self.metrics = Some(metrics);
+        self
+    }
+
+    /// Connects, and checks that the engine can do what is asked of it.
+    pub async fn build(self) -> Result<Election, Error> {
+        let (hub, name) = match self.source {
+            Source::Url(url) => {
+                let place = Place::parse(&url)?;
+                let (place, name) = match self.name {
+                    Some(name) => (place, Some(name)),
+                    None => place.split_election(),
+                };
+                let name = name.ok_or_else(|| {
+                    Error::misconfigured(format!("{place} names no election: add one to the path, for example {place}/billing"))
+                })?;
+                let key = format!("{url} {}", place.namespace());
+                (Hub::at(&key, &place).await?, name)
+            }
+            Source::Engine(engine) => (Hub::with_thread(async move { Ok(engine) }).await?, self.name.unwrap_or_default()),
+            Source::Here(engine) => (Hub::here(engine)?, self.name.unwrap_or_default()),
+        };
+        let name = Name::new(name)?;
+        hub.engine.accepts(&name)?;
+        let promised = hub.engine.guarantees();
+        let timing = match self.timing {
+            Some(timing) => timing,
+            None => Timing::of(TTL_DEFAULT.max(promised.ttl_min))
+                .build()
+                .map_err(|why| Error::misconfigured(format!("no timing fits {}: {why}", promised.engine)))?,
+        };
+        if !(promised.ttl_min..=promised.ttl_max).contains(&timing.ttl()) {
+            return Err(Error::misconfigured(format!(
+                "{} grants a ttl of {:?} to {:?}, and not {:?}: choose one in between",
+                promised.engine,
+                promised.ttl_min,
+                promised.ttl_max,
+                timing.ttl()
+            )));
+        }
+        if self.seats == 0 || self.seats > promised.seats_max {
+            return Err(Error::misconfigured(format!(
+                "{} leaders at once: {} can have 1 to {}",
+                self.seats, promised.engine, promised.seats_max
+            )));
+        }
+        let settings = Settings {
+            name,
+            identity: self.identity.unwrap_or_else(Identity::unique),
+            timing,
+            value: self.value,
+            priority: self.priority,
+            preemption: self.preemption,
+            seats: self.seats,
+            health: self.health,
+            metrics: self.metrics,
+        };
+        Ok(Election { hub, settings: Arc::new(settings), seen: Arc::new(AtomicU64::new(0)) })
+    }
+}

@@ -1,0 +1,123 @@
+//! Where elections are served: an engine's connection, a thread of its own and its clock, shared by all elections of this process on one URL.
+//!
+//! The thread is what keeps a busy or blocked application from losing its leadership: renewals never wait behind it. Nothing of the
+//! application ever runs here.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use crate::clock::Clock;
+use crate::engine::{Engine, Error};
+use crate::engines;
+use crate::place::Place;
+
+/// So long may an engine take to say goodbye when the last election has ended.
+const CLOSING_MAX: Duration = Duration::from_secs(2);
+
+/// An engine with what serves it.
+pub(crate) struct Hub {
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) clock: Clock,
+    runtime: Handle,
+    /// Dropped to end the thread; `None` if there is none.
+    thread: Option<oneshot::Sender<()>>,
+}
+
+impl Hub {
+    /// The one for this URL: shared if there already is one.
+    pub(crate) async fn at(url: &str, place: &Place) -> Result<Arc<Hub>, Error> {
+        if place.scheme() == "memory" {
+            return Hub::here(engines::open(place).await?);
+        }
+        static SHARED: OnceLock<Mutex<BTreeMap<String, Weak<Hub>>>> = OnceLock::new();
+        let shared = SHARED.get_or_init(Mutex::default);
+        let known = || shared.lock().expect("nobody panics with it").get(url).and_then(Weak::upgrade);
+        if let Some(hub) = known() {
+            return Ok(hub);
+        }
+        let place = place.clone();
+        let hub = Hub::with_thread(async move { engines::open(&place).await }).await?;
+        // Somebody may have been quicker; then theirs is taken, and this one closes.
+        if let Some(theirs) = known() {
+            return Ok(theirs);
+        }
+        let mut hubs = shared.lock().expect("nobody panics with it");
+        hubs.retain(|_, it| it.strong_count() > 0);
+        hubs.insert(url.to_owned(), Arc::downgrade(&hub));
+        Ok(hub)
+    }
+
+    /// One on the caller's own runtime, in tokio's time, which a test can pause.
+    pub(crate) fn here(engine: Arc<dyn Engine>) -> Result<Arc<Hub>, Error> {
+        let runtime = Handle::try_current()
+            .map_err(|_| Error::misconfigured("elections in memory need a tokio runtime to run on: call this from async code"))?;
+        Ok(Arc::new(Hub { engine, clock: Clock::Tokio(tokio::time::Instant::now()), runtime, thread: None }))
+    }
+
+    /// One with a thread of its own, in the kernel's time.
+    pub(crate) async fn with_thread(
+        open: impl Future<Output = Result<Arc<dyn Engine>, Error>> + Send + 'static,
+    ) -> Result<Arc<Hub>, Error> {
+        let (opened, engine) = oneshot::channel();
+        let (end, ended) = oneshot::channel::<()>();
+        std::thread::Builder::new()
+            .name("incumbent".to_owned())
+            .spawn(move || {
+                let runtime = match Builder::new_current_thread().enable_all().build() {
+                    Ok(runtime) => runtime,
+                    Err(why) => {
+                        let _ = opened.send(Err(Error::refused(format!("cannot start a runtime for renewals: {why}"))));
+                        return;
+                    }
+                };
+                runtime.block_on(async move {
+                    let engine = match open.await {
+                        Ok(engine) => engine,
+                        Err(why) => {
+                            let _ = opened.send(Err(why));
+                            return;
+                        }
+                    };
+                    if opened.send(Ok((Arc::clone(&engine), Handle::current()))).is_ok() {
+                        let _ = ended.await;
+                    }
+                    let _ = timeout(CLOSING_MAX, engine.close()).await;
+                });
+            })
+            .map_err(|why| Error::refused(format!("cannot start a thread for renewals: {why}")))?;
+        let (engine, runtime) = engine.await.map_err(|_| Error::refused("the thread for renewals has ended at once"))??;
+        Ok(Arc::new(Hub { engine, clock: Clock::Boottime, runtime, thread: Some(end) }))
+    }
+
+    /// Runs something where the engine lives. The hub stays until it is done.
+    pub(crate) fn spawn(self: &Arc<Hub>, task: impl Future<Output = ()> + Send + 'static) {
+        let hub = Arc::clone(self);
+        self.runtime.spawn(async move {
+            task.await;
+            drop(hub);
+        });
+    }
+
+    /// Asks the engine something, where it lives.
+    pub(crate) async fn ask<T, F>(self: &Arc<Hub>, question: impl FnOnce(Arc<dyn Engine>) -> F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Error>> + Send + 'static,
+    {
+        let asked = self.runtime.spawn(question(Arc::clone(&self.engine)));
+        asked.await.map_err(|_| Error::unknown("the engine's thread has ended before it answered"))?
+    }
+}
+
+impl Drop for Hub {
+    fn drop(&mut self) {
+        // The last one out: its thread lets the engine say goodbye, and ends.
+        drop(self.thread.take());
+    }
+}

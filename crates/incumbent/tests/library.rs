@@ -1,0 +1,316 @@
+//! The library in virtual time, on the engine in memory: what an application sees of campaigns, leaderships, hand-overs and wishes.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use incumbent::election::Builder;
+use incumbent::engine::Demand;
+use incumbent::engines::memory::Memory;
+use incumbent::metrics::Metrics;
+use incumbent::{Election, Identity, Leadership, Next, Preemption, Reason, State, Timing};
+use tokio::time::{Instant, sleep, timeout};
+
+const TTL: Duration = Duration::from_secs(10);
+
+fn builder(memory: &Memory, who: &str) -> Builder {
+    Election::in_test(Arc::new(memory.clone()), "billing")
+        .identity(Identity::named(who).expect("a good name"))
+        .timing(Timing::of(TTL).build().expect("a good ttl"))
+}
+
+async fn candidate(memory: &Memory, who: &str) -> Election {
+    builder(memory, who).build().await.expect("memory takes anything")
+}
+
+async fn lead(election: &Election) -> Leadership {
+    timeout(TTL * 3, election.campaign()).await.expect("elected in time").expect("memory has no settings to be wrong")
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_leads_at_a_time_and_tokens_rise() {
+    let memory = Memory::new();
+    let (a, b) = (candidate(&memory, "a").await, candidate(&memory, "b").await);
+    let first = lead(&a).await;
+    assert!(b.try_campaign().await.expect("answers").is_none());
+    assert!(b.campaign_within(TTL * 5).await.expect("answers").is_none(), "a renews for ever");
+    assert!(first.check().is_ok() && first.state() == State::Held);
+    let (second, resigned) = tokio::join!(lead(&b), first.resign());
+    resigned.expect("released");
+    assert!(second.token().get() > 1);
+    let past = b.look().await.expect("answers").past;
+    assert_eq!((past[0].identity.name(), past[0].reason.as_str()), ("a", "resigned"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_leadership_is_neither_renewed_nor_given_back_before_its_time() {
+    let memory = Memory::new();
+    let (a, b) = (candidate(&memory, "a").await, candidate(&memory, "b").await);
+    let first = lead(&a).await;
+    let valid_until = Instant::now() + first.remaining();
+    let watcher = first.watcher();
+    drop(first);
+    let second = lead(&b).await;
+    assert!(Instant::now() >= valid_until, "somebody else was elected while it was valid");
+    assert!(watcher.check().is_err());
+    drop(second);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_campaign_that_is_dropped_leaves_the_line() {
+    let memory = Memory::new();
+    let (a, b, c) = (candidate(&memory, "a").await, candidate(&memory, "b").await, candidate(&memory, "c").await);
+    let first = lead(&a).await;
+    assert!(timeout(TTL, b.campaign()).await.is_err());
+    let waiting = tokio::spawn(async move { lead(&c).await });
+    sleep(Duration::from_secs(1)).await;
+    let names =
+        |board: incumbent::engine::Board| board.candidates.iter().map(|it| it.identity.name().to_owned()).collect::<Vec<_>>();
+    assert_eq!(names(a.look().await.expect("answers")), ["c"]);
+    first.resign().await.expect("released");
+    let before = Instant::now();
+    let second = waiting.await.expect("elected");
+    assert_eq!(second.identity().name(), "c");
+    assert!(before.elapsed() < Duration::from_millis(10), "the hint woke it at once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_seat_goes_to_whom_it_is_handed_over() {
+    let memory = Memory::new();
+    let a = candidate(&memory, "a").await;
+    let first = lead(&a).await;
+    let mut waiting = Vec::new();
+    for who in ["b", "c", "d"] {
+        let election = candidate(&memory, who).await;
+        waiting.push(tokio::spawn(async move { lead(&election).await.identity().name().to_owned() }));
+        sleep(Duration::from_millis(5)).await;
+    }
+    first.hand_over("c").await.expect("released");
+    let mut observer = a.observe();
+    while observer.leader().await.is_none() {
+        observer.next().await;
+    }
+    assert_eq!(observer.leader().await.map(|it| it.identity.name().to_owned()).as_deref(), Some("c"));
+    for task in waiting {
+        task.abort();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_seat_kept_for_one_that_never_comes_is_anybodys_after_a_ttl() {
+    let memory = Memory::new();
+    let (a, b) = (candidate(&memory, "a").await, candidate(&memory, "b").await);
+    lead(&a).await.hand_over("nobody").await.expect("released");
+    let begun = Instant::now();
+    let leadership = lead(&b).await;
+    assert!(begun.elapsed() >= TTL && begun.elapsed() < TTL * 2, "{:?}", begun.elapsed());
+    drop(leadership);
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_is_told_to_stop_before_the_seat_is_given_back() {
+    let memory = Memory::new();
+    let (a, operator) = (candidate(&memory, "a").await, candidate(&memory, "operator").await);
+    let running = Arc::new(AtomicBool::new(false));
+    let reasons = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let (flag, told) = (Arc::clone(&running), Arc::clone(&reasons));
+    let led = tokio::spawn(async move {
+        a.run(|leadership| {
+            let (flag, told) = (Arc::clone(&flag), Arc::clone(&told));
+            async move {
+                flag.store(true, Ordering::SeqCst);
+                let reason = leadership.stopping().await;
+                sleep(Duration::from_secs(1)).await;
+                told.lock().expect("fine").push(reason);
+                flag.store(false, Ordering::SeqCst);
+                Ok::<_, Infallible>(Next::Resign)
+            }
+        })
+        .await
+    });
+    let mut observer = operator.observe();
+    for demand in [Demand::Evict, Demand::Resign] {
+        while observer.leader().await.is_none() {
+            observer.next().await;
+        }
+        operator.ask(demand, "the test").await.expect("a leads");
+        while observer.next().await.is_some() {}
+        assert!(!running.load(Ordering::SeqCst), "the seat was free while work ran");
+    }
+    assert_eq!(*reasons.lock().expect("fine"), [Reason::Evicted, Reason::Resigned]);
+    let past = operator.look().await.expect("answers").past;
+    assert_eq!(past.iter().map(|it| it.reason.as_str()).collect::<Vec<_>>(), ["resigned", "evicted"]);
+    led.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_will_not_end_is_cancelled_when_its_time_to_drain_is_over() {
+    let memory = Memory::new();
+    let (a, operator) = (candidate(&memory, "a").await, candidate(&memory, "operator").await);
+    let drain = a.timing().drain();
+    let rounds = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&rounds);
+    let led = tokio::spawn(async move {
+        a.run(|_| {
+            count.fetch_add(1, Ordering::SeqCst);
+            std::future::pending::<Result<Next, Infallible>>()
+        })
+        .await
+    });
+    let mut observer = operator.observe();
+    while observer.leader().await.is_none() {
+        observer.next().await;
+    }
+    let asked = Instant::now();
+    operator.ask(Demand::Resign, "the test").await.expect("a leads");
+    while observer.next().await.is_some() {}
+    assert!(asked.elapsed() >= drain && asked.elapsed() < drain + Duration::from_secs(1), "{:?}", asked.elapsed());
+    // And it contends again by itself.
+    while observer.next().await.is_none() {}
+    assert_eq!(rounds.load(Ordering::SeqCst), 2);
+    led.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn run_gives_the_seat_back_when_the_work_fails_and_says_so() {
+    let memory = Memory::new();
+    let a = candidate(&memory, "a").await;
+    let failed = a.run(|_| async { Err::<Next, _>("disk full") }).await;
+    assert_eq!(failed, Err("disk full"));
+    let board = a.look().await.expect("answers");
+    assert!(board.leaders.is_empty() && board.candidates.is_empty(), "{board:?}");
+    a.run(|_| async { Ok::<_, Infallible>(Next::Quit) }).await.expect("quits");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_is_dropped_frees_the_seat() {
+    let memory = Memory::new();
+    let a = candidate(&memory, "a").await;
+    let run = a.run(|_| std::future::pending::<Result<Next, Infallible>>());
+    assert!(timeout(TTL, run).await.is_err());
+    let mut observer = a.observe();
+    while observer.leader().await.is_some() {
+        observer.next().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_better_candidate_gets_the_seat_after_the_minimum_tenure() {
+    let memory = Memory::new();
+    let preemption = Preemption { margin: 1, min_tenure: TTL * 3 };
+    let a = builder(&memory, "a").priority(1).preempt(preemption).build().await.expect("good");
+    let b = builder(&memory, "b").priority(2).preempt(preemption).build().await.expect("good");
+    let scoped = |election: Election| {
+        tokio::spawn(async move {
+            election
+                .run(|leadership| async move {
+                    leadership.stopping().await;
+                    Ok::<_, Infallible>(Next::Resign)
+                })
+                .await
+        })
+    };
+    let mut observer = a.observe();
+    let (first, begun) = (scoped(a.clone()), Instant::now());
+    while observer.leader().await.is_none() {
+        observer.next().await;
+    }
+    let second = scoped(b);
+    while observer.next().await.is_none_or(|it| it.priority == 1) {}
+    assert!(begun.elapsed() >= TTL * 3 && begun.elapsed() < TTL * 4, "{:?}", begun.elapsed());
+    assert!(
+        timeout(TTL * 20, async { while observer.next().await.is_none_or(|it| it.priority == 2) {} }).await.is_err(),
+        "no flapping"
+    );
+    first.abort();
+    second.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_is_not_fit_neither_contends_nor_stays() {
+    let memory = Memory::new();
+    let fit = Arc::new(AtomicBool::new(false));
+    let probed = Arc::clone(&fit);
+    let probe = move || {
+        let fit = probed.load(Ordering::SeqCst);
+        async move { if fit { Ok(()) } else { Err("replication lags".to_owned()) } }
+    };
+    let a = builder(&memory, "a").health(Duration::from_secs(1), probe).build().await.expect("good");
+    assert!(a.campaign_within(TTL * 3).await.expect("answers").is_none());
+    fit.store(true, Ordering::SeqCst);
+    let leadership = lead(&a).await;
+    fit.store(false, Ordering::SeqCst);
+    assert_eq!(leadership.stopping().await, Reason::HealthFailed);
+    leadership.resign().await.expect("released");
+}
+
+#[tokio::test(start_paused = true)]
+async fn as_many_lead_as_there_are_seats() {
+    let memory = Memory::new();
+    let election = |who| builder(&memory, who).seats(2).build();
+    let (a, b, c) = (election("a").await.expect("good"), election("b").await.expect("good"), election("c").await.expect("good"));
+    let (first, second) = (lead(&a).await, lead(&b).await);
+    assert!(first.token() != second.token());
+    assert!(c.try_campaign().await.expect("answers").is_none());
+    first.resign().await.expect("released");
+    let third = lead(&c).await;
+    assert!(third.token() > second.token() && second.check().is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_leader_proclaims_is_seen() {
+    let memory = Memory::new();
+    let a = builder(&memory, "a").value("10.0.0.1:80").build().await.expect("good");
+    let mut observer = a.observe();
+    assert!(observer.leader().await.is_none(), "nobody is an answer");
+    let leadership = lead(&a).await;
+    assert_eq!(observer.next().await.map(|it| it.value).as_deref(), Some("10.0.0.1:80"));
+    a.proclaim(&leadership, "10.0.0.1:81").await.expect("in office");
+    assert_eq!(observer.next().await.map(|it| it.value).as_deref(), Some("10.0.0.1:81"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn figures_are_counted_in_the_applications_registry() {
+    let memory = Memory::new();
+    let mut registry = prometheus_client::registry::Registry::default();
+    let metrics = Arc::new(Metrics::register(&mut registry));
+    let a = builder(&memory, "a").metrics(Arc::clone(&metrics)).build().await.expect("good");
+    let leadership = lead(&a).await;
+    sleep(TTL - Duration::from_secs(1)).await;
+    let text = |registry: &_| {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, registry).expect("a string takes anything");
+        text
+    };
+    assert!(text(&registry).contains("incumbent_in_office{election=\"billing\"} 1"));
+    leadership.resign().await.expect("released");
+    let shown = text(&registry);
+    for line in [
+        "incumbent_in_office{election=\"billing\"} 0",
+        "incumbent_leadership_changes_total{election=\"billing\",reason=\"resigned\"} 1",
+        "incumbent_election_duration_seconds_count{election=\"billing\"} 1",
+        "incumbent_call_duration_seconds_count{election=\"billing\",call=\"renew\"} 3",
+        "incumbent_deadline_margin_seconds_count{election=\"billing\"} 3",
+    ] {
+        assert!(shown.contains(line), "{line} is not in\n{shown}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_is_refused_in_one_line() {
+    for (url, word) in [
+        ("gopher://h/x", "no engine"),
+        ("memory:", "names no election"),
+        ("memory:room/two words", "' '"),
+        ("nonsense", "no URL"),
+        ("memory:room/x?colour=red", "no option"),
+    ] {
+        let why = Election::on(url).build().await.expect_err(url).to_string();
+        assert!(why.contains(word) && !why.contains('\n'), "{url}: {why}");
+    }
+    let memory = Memory::new();
+    let long = Timing::of(Duration::from_secs(86_400)).build().expect("long, but good");
+    assert!(builder(&memory, "a").timing(long).build().await.is_ok());
+    assert!(builder(&memory, "a").seats(0).build().await.expect_err("no seat").to_string().contains("leaders at once"));
+}
