@@ -25,6 +25,7 @@ mod redis;
 mod zookeeper;
 
 mod consul;
+mod kubernetes;
 mod serving;
 
 mod ask;
@@ -37,6 +38,7 @@ mod programs;
 
 pub use consul::{Consul, ConsulPlan};
 pub use etcd::{Etcd, EtcdPlan};
+pub use kubernetes::{Kubernetes, KubernetesPlan};
 pub use nats::{Nats, NatsPlan};
 pub use patience::eventually;
 pub use postgres::{POSTGRES_DATABASE, POSTGRES_PASSWORD, POSTGRES_USER, Passwords, PgBouncer, Postgres, PostgresPlan};
