@@ -24,6 +24,8 @@ mod postgres;
 mod redis;
 mod zookeeper;
 
+mod relay;
+
 mod consul;
 mod kubernetes;
 mod serving;
@@ -45,6 +47,7 @@ pub use postgres::{POSTGRES_DATABASE, POSTGRES_PASSWORD, POSTGRES_USER, Password
 pub use process::Process;
 pub use programs::python;
 pub use redis::{Redis, RedisPlan};
+pub use relay::{Chunk, Direction, Flow, Relay, Traffic, Verdict, Way};
 pub use server::{Requests, Server, Shared};
 pub use serving::Access;
 pub use zookeeper::{ZooKeeper, ZooKeeperPlan};
