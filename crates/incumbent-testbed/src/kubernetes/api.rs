@@ -19,7 +19,7 @@ use super::status::Status;
 use super::store::Store;
 use super::time::Time;
 use super::wire::{self, Form, List, More};
-use super::{discovery, watch};
+use super::{discovery, protobuf, watch};
 use crate::serving::{Access, Ask, Reply, locked};
 
 const LEASES: &str = "leases";
@@ -227,14 +227,14 @@ impl Request<'_> {
 
     /// Shared by everything that can make a Lease.
     fn create_in(&self, store: &mut Store, lease: Lease, manager: &str) -> Result<Lease, Status> {
-        let lease = self.fresh(lease, &*store)?;
-        let mut noted = lease.clone();
-        fields::update(None, &mut noted, manager, Time::now());
-        self.insert(store, noted)
+        let now = Time::now();
+        let mut lease = self.fresh(lease, store, now)?;
+        fields::update(None, &mut lease, manager, now);
+        self.insert(store, lease)
     }
 
     /// What the server decides about a new Lease.
-    fn fresh(&self, mut lease: Lease, store: &Store) -> Result<Lease, Status> {
+    fn fresh(&self, mut lease: Lease, store: &Store, now: Time) -> Result<Lease, Status> {
         if !store.namespaces.contains(self.namespace) {
             return Err(Status::namespace_not_found(self.namespace));
         }
@@ -244,7 +244,7 @@ impl Request<'_> {
             meta.name = format!("{}{}", meta.generate_name, suffix());
         }
         meta.uid = Uuid::new_v4().to_string();
-        meta.creation_timestamp = Some(Time::now());
+        meta.creation_timestamp = Some(now);
         meta.managed_fields.clear();
         lease.validate()?;
         Ok(lease)
@@ -381,7 +381,8 @@ impl Request<'_> {
         self.check_namespace(&lease)?;
         let mut store = locked(&self.cluster.store);
         let before = store.lease(self.namespace, self.name).cloned();
-        let merged = match fields::apply(before.as_ref(), &lease, &manager, force, Time::now()) {
+        let now = Time::now();
+        let merged = match fields::apply(before.as_ref(), &lease, &manager, force, now) {
             Applied::Merged(merged) => *merged,
             Applied::Conflicts(owned) => return Err(Status::apply_conflicts(&owned)),
         };
@@ -398,7 +399,7 @@ impl Request<'_> {
                 let owners = merged.metadata.managed_fields.clone();
                 let mut named = merged;
                 named.metadata.name = self.name.to_owned();
-                let mut fresh = self.fresh(named, &store)?;
+                let mut fresh = self.fresh(named, &store, now)?;
                 fresh.metadata.managed_fields = owners;
                 let created = self.insert(&mut store, fresh)?;
                 Ok(self.answer(StatusCode::CREATED, &created, None))
@@ -455,6 +456,7 @@ impl Request<'_> {
                 let value = serde_json::from_slice(&self.ask.body).map_err(|wrong| unrecognized(&self.ask.body, &wrong))?;
                 decode(&value)
             }
+            protobuf::CONTENT_TYPE => Ok(Decoded { lease: protobuf::read_lease(&self.ask.body)?, unknown: Vec::new() }),
             _ => Err(Status::unsupported_media_type(TAKEN)),
         }
     }
@@ -508,6 +510,10 @@ impl Request<'_> {
         if self.ask.body.is_empty() {
             return Ok(Preconditions::default());
         }
+        if self.ask.header(CONTENT_TYPE.as_str()).is_some_and(|it| it.starts_with(protobuf::CONTENT_TYPE)) {
+            let (uid, resource_version) = protobuf::read_preconditions(&self.ask.body)?;
+            return Ok(Preconditions { uid, resource_version });
+        }
         let options: Options = serde_json::from_slice(&self.ask.body).map_err(|wrong| unrecognized(&self.ask.body, &wrong))?;
         Ok(options.preconditions.unwrap_or_default())
     }
@@ -516,9 +522,9 @@ impl Request<'_> {
 /// What must be so for a deletion.
 #[derive(Deserialize, Default, Debug)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Preconditions {
-    pub(super) uid: Option<String>,
-    pub(super) resource_version: Option<String>,
+struct Preconditions {
+    uid: Option<String>,
+    resource_version: Option<String>,
 }
 
 /// Text that is not JSON, in Go's words where they are simple.

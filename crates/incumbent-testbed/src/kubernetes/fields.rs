@@ -46,15 +46,10 @@ pub(super) struct Managed {
 impl Managed {
     pub(super) fn read(value: &Value) -> Result<Self, String> {
         let Some(part) = Part::new("metadata.managedFields", value)? else { return Err("a managed field is null".into()) };
-        let mut fields = Set::new();
-        leaves(value.get("fieldsV1").unwrap_or(&Value::Null), &mut Vec::new(), &mut fields);
-        Ok(Self {
-            manager: part.text("manager")?.unwrap_or_default(),
-            operation: if part.text("operation")?.as_deref() == Some("Apply") { Operation::Apply } else { Operation::Update },
-            api_version: part.text("apiVersion")?.unwrap_or_default(),
-            time: part.text("time")?.map(|it| Time::parse(&it)).transpose()?,
-            fields,
-        })
+        let operation = if part.text("operation")?.as_deref() == Some("Apply") { Operation::Apply } else { Operation::Update };
+        let time = part.text("time")?.map(|it| Time::parse(&it)).transpose()?;
+        let (manager, api_version) = (part.text("manager")?.unwrap_or_default(), part.text("apiVersion")?.unwrap_or_default());
+        Ok(Self::new(manager, operation, api_version, time, value.get("fieldsV1").unwrap_or(&Value::Null)))
     }
 
     /// The fields as `FieldsV1`.
@@ -70,8 +65,15 @@ impl Managed {
         Value::Object(root)
     }
 
-    fn empty(manager: String, operation: Operation, api_version: String, time: Option<Time>) -> Self {
-        Self { manager, operation, api_version, time, fields: Set::new() }
+    /// `fields` as `FieldsV1`.
+    pub(super) fn new(manager: String, operation: Operation, api_version: String, time: Option<Time>, fields: &Value) -> Self {
+        let mut set = Set::new();
+        leaves(fields, &mut Vec::new(), &mut set);
+        Self { manager, operation, api_version, time, fields: set }
+    }
+
+    fn nothing_yet(manager: &str, operation: Operation, time: Option<Time>) -> Self {
+        Self::new(manager.to_owned(), operation, API_VERSION.to_owned(), time, &Value::Null)
     }
 
     /// How a conflict calls it.
@@ -119,7 +121,7 @@ pub(super) fn update(before: Option<&Lease>, after: &mut Lease, manager: &str, n
     if !taken.is_empty() {
         let position = owners.iter().position(|it| it.manager == manager && it.operation == Operation::Update);
         let at = position.unwrap_or_else(|| {
-            owners.push(Managed::empty(manager.to_owned(), Operation::Update, API_VERSION.to_owned(), None));
+            owners.push(Managed::nothing_yet(manager, Operation::Update, None));
             owners.len() - 1
         });
         owners[at].fields.extend(taken);
@@ -171,7 +173,7 @@ pub(super) fn apply(before: Option<&Lease>, applied: &Lease, manager: &str, forc
     let was = owners.iter().find(|it| own(it)).map(|it| it.fields.clone());
     let fields: Set = wanted.into_keys().collect();
     owners.retain(|it| !own(it));
-    let mut mine = Managed::empty(manager.to_owned(), Operation::Apply, API_VERSION.to_owned(), Some(now));
+    let mut mine = Managed::nothing_yet(manager, Operation::Apply, Some(now));
     let before_mine = live.metadata.managed_fields.iter().find(|it| own(it));
     if changed.is_empty() && orphaned.is_empty() && was.as_ref() == Some(&fields) {
         // Nothing changes, not even the time.

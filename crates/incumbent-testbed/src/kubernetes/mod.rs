@@ -8,6 +8,7 @@ mod api;
 mod discovery;
 mod fields;
 mod lease;
+mod protobuf;
 mod selector;
 mod status;
 mod store;

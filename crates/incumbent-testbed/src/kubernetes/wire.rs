@@ -9,6 +9,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::lease::{Lease, Meta};
+use super::protobuf;
 use super::status::{API_VERSION, Status};
 use super::time::Time;
 use crate::serving::{Ask, Reply, whole};
@@ -19,6 +20,7 @@ const JSON: &str = "application/json";
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Form {
     Json(Layout, Shape),
+    Protobuf,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,6 +53,7 @@ impl Form {
             };
             match media {
                 "application/json" | "application/*" | "*/*" | "" => return Ok(Form::Json(layout, shape)),
+                protobuf::CONTENT_TYPE if shape == Shape::Object => return Ok(Form::Protobuf),
                 _ => {}
             }
         }
@@ -65,6 +68,7 @@ impl Form {
     pub(super) fn watch_content_type(self) -> &'static str {
         match self {
             Form::Json(..) => JSON,
+            Form::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
         }
     }
 }
@@ -106,6 +110,10 @@ struct ListMeta {
 }
 
 impl ListMeta {
+    fn of_one(lease: &Lease) -> Self {
+        Self { resource_version: lease.metadata.resource_version.clone(), token: None, remaining_item_count: None }
+    }
+
     fn new(list: &List) -> Self {
         Self {
             resource_version: list.version.to_string(),
@@ -210,19 +218,17 @@ fn table<'a>(metadata: ListMeta, rows: Vec<Row<'a>>) -> Document<'a, ListMeta, V
 
 pub(super) fn lease(form: Form, status: StatusCode, lease: &Lease) -> Reply {
     match form {
+        Form::Protobuf => bytes(status, protobuf::CONTENT_TYPE, protobuf::lease(lease)),
         Form::Json(layout, Shape::Object) => json(layout, status, &lease.typed()),
         Form::Json(layout, Shape::Metadata) => json(layout, status, &Metadata::new(lease)),
-        Form::Json(layout, Shape::Table) => {
-            let version = lease.metadata.resource_version.clone();
-            let metadata = ListMeta { resource_version: version, token: None, remaining_item_count: None };
-            json(layout, status, &table(metadata, vec![row(lease)]))
-        }
+        Form::Json(layout, Shape::Table) => json(layout, status, &table(ListMeta::of_one(lease), vec![row(lease)])),
     }
 }
 
 pub(super) fn list(form: Form, list: &List) -> Reply {
     let metadata = ListMeta::new(list);
     match form {
+        Form::Protobuf => bytes(StatusCode::OK, protobuf::CONTENT_TYPE, protobuf::list(list)),
         Form::Json(layout, Shape::Table) => json(layout, StatusCode::OK, &table(metadata, list.items.iter().map(row).collect())),
         Form::Json(layout, Shape::Metadata) => {
             let items = Some(list.items.iter().map(Metadata::new).collect());
@@ -241,15 +247,14 @@ pub(super) fn list(form: Form, list: &List) -> Reply {
 
 pub(super) fn status(form: Form, status: &Status) -> Reply {
     let code = if status.code == 0 { StatusCode::OK } else { StatusCode::from_u16(status.code).expect("a code of ours") };
-    match form {
-        Form::Json(layout, _) => {
-            let mut reply = json(layout, code, status);
-            if let Some(details) = status.details.as_ref().filter(|it| it.retry_after_seconds > 0) {
-                set(&mut reply, "retry-after", &details.retry_after_seconds.to_string());
-            }
-            reply
-        }
+    let mut reply = match form {
+        Form::Json(layout, _) => json(layout, code, status),
+        Form::Protobuf => bytes(code, protobuf::CONTENT_TYPE, protobuf::status(status)),
+    };
+    if let Some(details) = status.details.as_ref().filter(|it| it.retry_after_seconds > 0) {
+        set(&mut reply, "retry-after", &details.retry_after_seconds.to_string());
     }
+    reply
 }
 
 /// What a watch tells.
@@ -294,17 +299,14 @@ pub(super) fn event(form: Form, event: &Event) -> Vec<u8> {
         }
         Event::Error(status) => Err(status),
     };
-    let Form::Json(_, shape) = form;
     let name = event.name();
-    match (told, shape) {
-        (Err(status), _) => line(name, status),
-        (Ok(lease), Shape::Object) => line(name, &lease.typed()),
-        (Ok(lease), Shape::Metadata) => line(name, &Metadata::new(lease)),
-        (Ok(lease), Shape::Table) => {
-            let version = lease.metadata.resource_version.clone();
-            let metadata = ListMeta { resource_version: version, token: None, remaining_item_count: None };
-            line(name, &table(metadata, vec![row(lease)]))
-        }
+    match (told, form) {
+        (Err(status), Form::Json(..)) => line(name, status),
+        (Ok(lease), Form::Json(_, Shape::Object)) => line(name, &lease.typed()),
+        (Ok(lease), Form::Json(_, Shape::Metadata)) => line(name, &Metadata::new(lease)),
+        (Ok(lease), Form::Json(_, Shape::Table)) => line(name, &table(ListMeta::of_one(lease), vec![row(lease)])),
+        (Err(status), Form::Protobuf) => protobuf::event(name, protobuf::status(status)),
+        (Ok(lease), Form::Protobuf) => protobuf::event(name, protobuf::lease(lease)),
     }
 }
 
