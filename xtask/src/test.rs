@@ -75,15 +75,27 @@ fn fmt() -> Result<(), String> {
 }
 
 fn clippy() -> Result<(), String> {
-    shell::run(&mut shell::cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]))
+    shell::run(&mut shell::cargo(&[
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--all-features",
+        "--locked",
+        "--",
+        "-D",
+        "warnings",
+    ]))
 }
 
 fn docs() -> Result<(), String> {
-    shell::run(shell::cargo(&["doc", "--workspace", "--no-deps", "--locked"]).env("RUSTDOCFLAGS", "-D warnings"))
+    shell::run(
+        shell::cargo(&["doc", "--workspace", "--all-features", "--no-deps", "--locked"]).env("RUSTDOCFLAGS", "-D warnings"),
+    )
 }
 
 /// What holds tests. Not benches: they are programs of their own, run by `cargo xtask bench`.
-const TARGETS: &[&str] = &["--workspace", "--lib", "--bins", "--tests", "--examples", "--no-fail-fast", "--locked"];
+const TARGETS: &[&str] =
+    &["--workspace", "--all-features", "--lib", "--bins", "--tests", "--examples", "--no-fail-fast", "--locked"];
 
 /// Both runners run the same tests; nextest runs each in a process of its own and tells a hang from a failure.
 fn tests() -> Result<(), String> {
@@ -92,7 +104,7 @@ fn tests() -> Result<(), String> {
 }
 
 fn doctests() -> Result<(), String> {
-    shell::run(&mut shell::cargo(&["test", "--workspace", "--doc", "--locked"]))
+    shell::run(&mut shell::cargo(&["test", "--workspace", "--all-features", "--doc", "--locked"]))
 }
 
 #[cfg(test)]

@@ -265,6 +265,7 @@ impl fmt::Debug for Election {
 /// Where the engine comes from.
 enum Source {
     Url(String),
+    OwnConnection(String),
     Engine(Arc<dyn Engine>),
     Here(Arc<dyn Engine>),
 }
@@ -303,6 +304,14 @@ impl Builder {
     /// Names the election. Without it, the last segment of the URL's path is the name; with it, the whole path is the namespace.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
+        self
+    }
+
+    /// Does not share the connection, the session and the thread with other elections of this process on the same URL.
+    pub fn own_connection(mut self) -> Self {
+        if let Source::Url(url) = self.source {
+            self.source = Source::OwnConnection(url);
+        }
         self
     }
 
@@ -361,8 +370,8 @@ impl Builder {
     /// Connects, and checks that the engine can do what is asked of it.
     pub async fn build(self) -> Result<Election, Error> {
         let (hub, name) = match self.source {
-            Source::Url(url) => {
-                let place = Place::parse(&url)?;
+            Source::Url(ref url) | Source::OwnConnection(ref url) => {
+                let place = Place::parse(url)?;
                 let (place, name) = match self.name {
                     Some(name) => (place, Some(name)),
                     None => place.split_election(),
@@ -370,8 +379,13 @@ impl Builder {
                 let name = name.ok_or_else(|| {
                     Error::misconfigured(format!("{place} names no election: add one to the path, for example {place}/billing"))
                 })?;
-                let key = format!("{url} {}", place.namespace());
-                (Hub::at(&key, &place).await?, name)
+                let hub = match self.source {
+                    Source::OwnConnection(_) => Hub::open(&place).await?,
+                    Source::Url(_) | Source::Engine(_) | Source::Here(_) => {
+                        Hub::shared(&format!("{url} {}", place.namespace()), &place).await?
+                    }
+                };
+                (hub, name)
             }
             Source::Engine(engine) => (Hub::with_thread(async move { Ok(engine) }).await?, self.name.unwrap_or_default()),
             Source::Here(engine) => (Hub::here(engine)?, self.name.unwrap_or_default()),

@@ -31,9 +31,9 @@ pub(crate) struct Hub {
 
 impl Hub {
     /// The one for this URL: shared if there already is one.
-    pub(crate) async fn at(url: &str, place: &Place) -> Result<Arc<Hub>, Error> {
+    pub(crate) async fn shared(url: &str, place: &Place) -> Result<Arc<Hub>, Error> {
         if place.scheme() == "memory" {
-            return Hub::here(engines::open(place).await?);
+            return Hub::open(place).await;
         }
         static SHARED: OnceLock<Mutex<BTreeMap<String, Weak<Hub>>>> = OnceLock::new();
         let shared = SHARED.get_or_init(Mutex::default);
@@ -41,8 +41,7 @@ impl Hub {
         if let Some(hub) = known() {
             return Ok(hub);
         }
-        let place = place.clone();
-        let hub = Hub::with_thread(async move { engines::open(&place).await }).await?;
+        let hub = Hub::open(place).await?;
         // Somebody may have been quicker; then theirs is taken, and this one closes.
         if let Some(theirs) = known() {
             return Ok(theirs);
@@ -51,6 +50,15 @@ impl Hub {
         hubs.retain(|_, it| it.strong_count() > 0);
         hubs.insert(url.to_owned(), Arc::downgrade(&hub));
         Ok(hub)
+    }
+
+    /// One for nobody else.
+    pub(crate) async fn open(place: &Place) -> Result<Arc<Hub>, Error> {
+        if place.scheme() == "memory" {
+            return Hub::here(engines::open(place).await?);
+        }
+        let place = place.clone();
+        Hub::with_thread(async move { engines::open(&place).await }).await
     }
 
     /// One on the caller's own runtime, in tokio's time, which a test can pause.

@@ -68,6 +68,8 @@ pub(crate) struct Term {
     clock: Clock,
     /// When it ends, in nanoseconds of the clock; 0 once it has ended.
     until: AtomicU64,
+    /// The last deadline it had, even if it has ended.
+    deadline: AtomicU64,
     stage: watch::Sender<Stage>,
 }
 
@@ -84,12 +86,13 @@ pub(crate) enum Stage {
 
 impl Term {
     pub(crate) fn begin(token: Token, until: Instant, election: Name, identity: Identity, clock: Clock) -> Arc<Term> {
-        let until = AtomicU64::new(until.as_nanos());
-        Arc::new(Term { token, election, identity, clock, until, stage: watch::Sender::new(Stage::Calm) })
+        let (until, deadline) = (AtomicU64::new(until.as_nanos()), AtomicU64::new(until.as_nanos()));
+        Arc::new(Term { token, election, identity, clock, until, deadline, stage: watch::Sender::new(Stage::Calm) })
     }
 
     pub(crate) fn extend(&self, until: Instant) {
         self.until.store(until.as_nanos(), Ordering::Release);
+        self.deadline.store(until.as_nanos(), Ordering::Release);
         // Whoever sleeps until the deadline looks again.
         self.stage.send_modify(|_| {});
     }
@@ -103,6 +106,10 @@ impl Term {
 
     pub(crate) fn stage(&self) -> Stage {
         *self.stage.borrow()
+    }
+
+    fn deadline(&self) -> Instant {
+        Instant::from_nanos(self.deadline.load(Ordering::Acquire))
     }
 
     fn until(&self) -> Instant {
@@ -198,6 +205,11 @@ impl Leadership {
         self.term.remaining()
     }
 
+    /// When it ends unless it is renewed, on the clock of [`crate::clock`]; the last such instant, once it has ended. For records.
+    pub fn deadline(&self) -> Instant {
+        self.term.deadline()
+    }
+
     /// What it is at this instant.
     pub fn state(&self) -> State {
         self.term.state()
@@ -266,6 +278,11 @@ impl Watcher {
     /// See [`Leadership::check`].
     pub fn check(&self) -> Result<Duration, Lost> {
         self.term.check()
+    }
+
+    /// See [`Leadership::deadline`].
+    pub fn deadline(&self) -> Instant {
+        self.term.deadline()
     }
 
     /// See [`Leadership::state`].

@@ -30,6 +30,8 @@ mod clerk;
 mod hub;
 
 pub mod clock;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 pub mod desk;
 pub mod election;
 pub mod engine;
@@ -53,3 +55,9 @@ pub use incumbent_protocol::timing::Timing;
 pub use leadership::{Leadership, Lost, State};
 pub use name::Name;
 pub use observer::Observer;
+
+/// Times that fit a lease of `ttl`, for the suite.
+#[cfg(feature = "conformance")]
+pub(crate) fn timing_of(ttl: std::time::Duration) -> Timing {
+    Timing::of(ttl).build().expect("a ttl that an engine grants is a good one")
+}

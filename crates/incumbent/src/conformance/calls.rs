@@ -1,0 +1,325 @@
+//! The engine alone, call by call.
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::future::join_all;
+use incumbent_protocol::protocol::{Term, Token};
+use incumbent_protocol::tenure::Reason;
+
+use super::{Case, Subject, Verdict, bid, case, ensure, fresh_name};
+use crate::clock;
+use crate::engine::{Bid, Claim, Demand, Engine, Error, Farewell, Grant, Kind, Renewal, Seat, Wish};
+use crate::guarantees::Order;
+use crate::name::Name;
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        case!(of_many_claims_at_once_one_is_granted),
+        case!(claiming_again_is_the_same_leadership),
+        case!(tokens_rise_from_one_leadership_to_the_next),
+        case!(a_release_frees_its_own_leadership_or_nothing),
+        case!(another_process_of_the_same_name_is_somebody_else),
+        case!(a_lost_leadership_cannot_be_renewed),
+        case!(the_seat_is_kept_for_the_ttl_and_then_given_away),
+        case!(a_wish_reaches_the_holder),
+        case!(a_seat_that_is_handed_over_is_kept_for_the_successor),
+        case!(the_board_tells_who_leads_who_waits_and_who_led),
+        case!(what_the_leader_proclaims_is_seen),
+        case!(tokens_rise_above_all_that_were_seen),
+        case!(one_that_withdraws_is_not_waited_for),
+        case!(a_watch_hints_that_the_seat_is_free),
+        case!(elections_do_not_know_each_other),
+    ]
+}
+
+fn resigned() -> Farewell {
+    Farewell { reason: Reason::Resigned, to: None }
+}
+
+/// The error as a verdict.
+fn fine<T>(answer: Result<T, Error>) -> Result<T, String> {
+    answer.map_err(|why| format!("an engine that is well answered {why:?}"))
+}
+
+async fn claim(engine: &dyn Engine, election: &Name, bid: &Bid) -> Result<Option<Grant>, String> {
+    Ok(match fine(engine.claim(election, bid).await)? {
+        Claim::Granted(grant) => Some(grant),
+        Claim::Occupied { .. } => None,
+    })
+}
+
+/// Claims until granted, for so many ttls at most.
+async fn claim_until_granted(engine: &dyn Engine, election: &Name, bid: &Bid, ttls: u32) -> Result<Grant, String> {
+    let give_up = clock::now() + bid.ttl * ttls;
+    loop {
+        if let Some(grant) = claim(engine, election, bid).await? {
+            return Ok(grant);
+        }
+        if clock::now() > give_up {
+            return Err(format!("{} was not seated within {ttls} ttls", bid.identity));
+        }
+        tokio::time::sleep(bid.ttl / 20).await;
+    }
+}
+
+async fn of_many_claims_at_once_one_is_granted(subject: &dyn Subject) -> Verdict {
+    let election = fresh_name("many");
+    let engines = join_all((0..3).map(|_| subject.engine())).await;
+    let bids: Vec<Bid> = (0..12).map(|it| bid(subject, &format!("c{it}"))).collect();
+    let claims = bids.iter().enumerate().map(|(at, bid)| claim(&*engines[at % engines.len()], &election, bid));
+    let granted = join_all(claims).await.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().count();
+    // In a line the first of it may have looked before it was in; then the next claim seats it.
+    if granted == 0 {
+        let mut seated = 0;
+        for bid in &bids {
+            seated += usize::from(claim(&*engines[0], &election, bid).await?.is_some());
+        }
+        return ensure(seated == 1, || format!("{seated} of 12 were granted the seat"));
+    }
+    ensure(granted == 1, || format!("{granted} of 12 were granted the seat"))
+}
+
+async fn claiming_again_is_the_same_leadership(subject: &dyn Subject) -> Verdict {
+    let (election, engine, bid) = (fresh_name("again"), subject.engine().await, bid(subject, "a"));
+    let first = claim_until_granted(&*engine, &election, &bid, 3).await?;
+    let again = claim(&*engine, &election, &bid).await?.ok_or("its own seat was refused to the holder")?;
+    ensure(first.token == again.token, || format!("{} became {}", first.token, again.token))?;
+    let seat = fine(engine.inquire(&election, &bid).await)?;
+    ensure(seat == Seat::Own(first.token), || format!("asked whose the seat is, the engine said {seat:?}"))
+}
+
+async fn tokens_rise_from_one_leadership_to_the_next(subject: &dyn Subject) -> Verdict {
+    let (election, engine) = (fresh_name("rise"), subject.engine().await);
+    let mut last = None;
+    for round in 0..6 {
+        // Every other time through a connection of its own: a restart of the process.
+        let engine = if round % 2 == 0 { engine.clone() } else { subject.engine().await };
+        let bid = bid(subject, "a");
+        let grant = claim_until_granted(&*engine, &election, &bid, 3).await?;
+        ensure(Some(grant.token) > last, || format!("{} after {last:?}", grant.token))?;
+        last = Some(grant.token);
+        fine(engine.release(&election, &bid, grant.token, &resigned()).await)?;
+        fine(engine.withdraw(&election, &bid).await)?;
+    }
+    Ok(())
+}
+
+async fn a_release_frees_its_own_leadership_or_nothing(subject: &dyn Subject) -> Verdict {
+    let (election, engine) = (fresh_name("release"), subject.engine().await);
+    let (a, b) = (bid(subject, "a"), bid(subject, "b"));
+    let first = claim_until_granted(&*engine, &election, &a, 3).await?.token;
+    fine(engine.release(&election, &a, first, &resigned()).await)?;
+    fine(engine.release(&election, &a, first, &resigned()).await)?;
+    let second = claim_until_granted(&*engine, &election, &b, 3).await?.token;
+    fine(engine.release(&election, &a, first, &resigned()).await)?;
+    let renewal = fine(engine.renew(&election, &b, second).await)?;
+    ensure(matches!(renewal, Renewal::Kept { .. }), || "a late release freed the seat of a newer leadership".to_owned())
+}
+
+async fn another_process_of_the_same_name_is_somebody_else(subject: &dyn Subject) -> Verdict {
+    let (election, first, second) = (fresh_name("namesake"), subject.engine().await, subject.engine().await);
+    let (a, namesake) = (bid(subject, "web-1"), bid(subject, "web-1"));
+    let token = claim_until_granted(&*first, &election, &a, 3).await?.token;
+    let taken = claim(&*second, &election, &namesake).await?;
+    ensure(taken.is_none(), || format!("a namesake was given the seat of token {token}: {taken:?}"))
+}
+
+async fn a_lost_leadership_cannot_be_renewed(subject: &dyn Subject) -> Verdict {
+    let (election, engine) = (fresh_name("lost"), subject.engine().await);
+    let (a, b) = (bid(subject, "a"), bid(subject, "b"));
+    let first = claim_until_granted(&*engine, &election, &a, 3).await?.token;
+    fine(engine.release(&election, &a, first, &resigned()).await)?;
+    let renewal = fine(engine.renew(&election, &a, first).await)?;
+    ensure(renewal == Renewal::Gone, || format!("renewed after its release: {renewal:?}"))?;
+    claim_until_granted(&*engine, &election, &b, 3).await?;
+    let renewal = fine(engine.renew(&election, &a, first).await)?;
+    ensure(renewal == Renewal::Gone, || format!("renewed while another has the seat: {renewal:?}"))
+}
+
+async fn the_seat_is_kept_for_the_ttl_and_then_given_away(subject: &dyn Subject) -> Verdict {
+    let (election, first, second) = (fresh_name("ttl"), subject.engine().await, subject.engine().await);
+    let (a, b) = (bid(subject, "a"), bid(subject, "b"));
+    let granted = claim_until_granted(&*first, &election, &a, 3).await?;
+    let sent = clock::now();
+    let renewal = fine(first.renew(&election, &a, granted.token).await)?;
+    let Renewal::Kept { grant, .. } = renewal else { return Err("a fresh leadership was gone".to_owned()) };
+    let counted_from = grant.counted_from.unwrap_or(sent).min(sent);
+    claim_until_granted(&*second, &election, &b, 8).await?;
+    let took = clock::now() - counted_from;
+    // Less than the drift bound, on one machine.
+    let kept = grant.ttl.unwrap_or(a.ttl).mul_f64(0.999);
+    ensure(took >= kept, || format!("given away after {took:?}, promised for {kept:?}"))?;
+    let renewal = fine(first.renew(&election, &a, granted.token).await)?;
+    ensure(renewal == Renewal::Gone, || format!("the former holder could still renew: {renewal:?}"))
+}
+
+async fn a_wish_reaches_the_holder(subject: &dyn Subject) -> Verdict {
+    let (election, engine, operator) = (fresh_name("wish"), subject.engine().await, subject.engine().await);
+    let a = bid(subject, "a");
+    let token = claim_until_granted(&*engine, &election, &a, 3).await?.token;
+    let wish = Wish { token, what: Demand::HandOver("b".into()), by: "the suite".into() };
+    fine(operator.ask(&election, &wish).await)?;
+    // A renewal that shares an earlier keep-alive may have been on its way before the wish.
+    let give_up = clock::now() + a.ttl;
+    loop {
+        match fine(engine.renew(&election, &a, token).await)? {
+            Renewal::Kept { wish: Some(heard), .. } if heard == wish => break,
+            Renewal::Kept { wish: heard, .. } if clock::now() > give_up => return Err(format!("heard {heard:?} instead")),
+            Renewal::Kept { .. } => tokio::time::sleep(a.ttl / 20).await,
+            Renewal::Gone => return Err("the wish took the seat away".to_owned()),
+        }
+    }
+    fine(engine.release(&election, &a, token, &resigned()).await)?;
+    match operator.ask(&election, &wish).await {
+        Err(why) if why.kind() == Kind::Refused => Ok(()),
+        other => Err(format!("a wish for one who has left was answered {other:?}")),
+    }
+}
+
+async fn a_seat_that_is_handed_over_is_kept_for_the_successor(subject: &dyn Subject) -> Verdict {
+    let (election, engine) = (fresh_name("handover"), subject.engine().await);
+    let (a, b, c) = (bid(subject, "a"), bid(subject, "b"), bid(subject, "c"));
+    let token = claim_until_granted(&*engine, &election, &a, 3).await?.token;
+    for waiting in [&b, &c] {
+        ensure(claim(&*engine, &election, waiting).await?.is_none(), || "two were seated".to_owned())?;
+    }
+    let farewell = Farewell { reason: Reason::HandedOver, to: Some("c".into()) };
+    fine(engine.release(&election, &a, token, &farewell).await)?;
+    ensure(claim(&*engine, &election, &b).await?.is_none(), || "another than the successor was seated".to_owned())?;
+    let successor = claim_until_granted(&*engine, &election, &c, 3).await?;
+    ensure(successor.token > token, || format!("{} after {token}", successor.token))?;
+    // And the one that was passed over comes after, with a greater token still.
+    fine(engine.release(&election, &c, successor.token, &resigned()).await)?;
+    let third = claim_until_granted(&*engine, &election, &b, 3).await?;
+    ensure(third.token > successor.token, || format!("{} after {}", third.token, successor.token))
+}
+
+async fn the_board_tells_who_leads_who_waits_and_who_led(subject: &dyn Subject) -> Verdict {
+    let (election, engine, operator) = (fresh_name("board"), subject.engine().await, subject.engine().await);
+    let promised = engine.guarantees();
+    let empty = fine(operator.look(&election).await)?;
+    ensure(empty.leaders.is_empty() && empty.candidates.is_empty() && empty.past.is_empty(), || format!("not empty: {empty:?}"))?;
+    let (a, mut b) = (bid(subject, "a"), bid(subject, "b"));
+    b.priority = 7;
+    let token = claim_until_granted(&*engine, &election, &a, 3).await?.token;
+    claim(&*engine, &election, &b).await?;
+    let board = fine(operator.look(&election).await)?;
+    let [leader] = board.leaders.as_slice() else { return Err(format!("not one leader: {board:?}")) };
+    ensure(leader.identity == a.identity && leader.token == token && leader.value == a.value && leader.heeds_wishes, || {
+        format!("{leader:?}")
+    })?;
+    if promised.lists_candidates {
+        let [candidate] = board.candidates.as_slice() else { return Err(format!("not one candidate: {board:?}")) };
+        ensure(candidate.identity == b.identity && candidate.priority == 7, || format!("{candidate:?}"))?;
+    }
+    fine(engine.release(&election, &a, token, &resigned()).await)?;
+    if promised.keeps_history {
+        let past = fine(operator.look(&election).await)?.past;
+        let [last] = past.as_slice() else { return Err(format!("not one past leadership: {past:?}")) };
+        ensure(last.identity == a.identity && last.token == token && last.reason == "resigned", || format!("{last:?}"))?;
+        ensure(last.since_ms > 0 && last.until_ms >= last.since_ms, || format!("{last:?}"))?;
+    }
+    Ok(())
+}
+
+async fn what_the_leader_proclaims_is_seen(subject: &dyn Subject) -> Verdict {
+    let (election, engine) = (fresh_name("proclaim"), subject.engine().await);
+    let a = bid(subject, "a");
+    let token = claim_until_granted(&*engine, &election, &a, 3).await?.token;
+    fine(engine.proclaim(&election, &a, token, "10.1.2.3:80 \"quoted\" ü").await)?;
+    let board = fine(engine.look(&election).await)?;
+    let value = board.leaders.first().map(|it| it.value.clone());
+    ensure(value.as_deref() == Some("10.1.2.3:80 \"quoted\" ü"), || format!("{value:?}"))?;
+    let renewal = fine(engine.renew(&election, &a, token).await)?;
+    ensure(matches!(renewal, Renewal::Kept { .. }), || "proclaiming cost the seat".to_owned())?;
+    fine(engine.release(&election, &a, token, &resigned()).await)?;
+    ensure(engine.proclaim(&election, &a, token, "late").await.is_err(), || "one who has left could still proclaim".to_owned())
+}
+
+async fn tokens_rise_above_all_that_were_seen(subject: &dyn Subject) -> Verdict {
+    let (election, engine) = (fresh_name("raise"), subject.engine().await);
+    let seen = Token::new(3, Term(1 << 40)).expect("fits");
+    let a = Bid { seen: Some(seen), ..bid(subject, "a") };
+    let first = claim_until_granted(&*engine, &election, &a, 3).await?.token;
+    ensure(first > seen, || format!("{first} was granted to one that has seen {seen}"))?;
+    fine(engine.release(&election, &a, first, &resigned()).await)?;
+    let above = Token::new(9, Term(5)).expect("fits");
+    fine(engine.raise(&election, above).await)?;
+    let b = bid(subject, "b");
+    let second = claim_until_granted(&*engine, &election, &b, 3).await?.token;
+    ensure(second > above, || format!("{second} after it was raised above {above}"))
+}
+
+async fn one_that_withdraws_is_not_waited_for(subject: &dyn Subject) -> Verdict {
+    let (election, engine) = (fresh_name("withdraw"), subject.engine().await);
+    let (a, b, c) = (bid(subject, "a"), bid(subject, "b"), bid(subject, "c"));
+    let token = claim_until_granted(&*engine, &election, &a, 3).await?.token;
+    for waiting in [&b, &c] {
+        claim(&*engine, &election, waiting).await?;
+    }
+    fine(engine.withdraw(&election, &b).await)?;
+    fine(engine.release(&election, &a, token, &resigned()).await)?;
+    let seated = claim(&*engine, &election, &c).await?;
+    ensure(seated.is_some(), || "the seat waits for one that has withdrawn".to_owned())
+}
+
+async fn a_watch_hints_that_the_seat_is_free(subject: &dyn Subject) -> Verdict {
+    let (election, engine, other) = (fresh_name("watch"), subject.engine().await, subject.engine().await);
+    let (a, b) = (bid(subject, "a"), bid(subject, "b"));
+    let token = claim_until_granted(&*engine, &election, &a, 3).await?.token;
+    claim(&*other, &election, &b).await?;
+    let mut hints = other.watch(&election, Some(&b));
+    if other.guarantees().notice == crate::guarantees::Notice::Polled {
+        return Ok(());
+    }
+    // A watch takes a moment to begin, and what happens before is not its business: release only once it has had that moment.
+    let limit = (a.ttl * 3).max(Duration::from_secs(3));
+    let waiting = tokio::time::timeout(limit, async {
+        loop {
+            match hints.next().await {
+                Some(Ok(())) => match other.claim(&election, &b).await {
+                    Ok(Claim::Granted(_)) => return Ok(()),
+                    // Something else has changed, or the hint was quicker than the release.
+                    Ok(Claim::Occupied { .. }) => {}
+                    Err(why) => return Err(format!("{why:?}")),
+                },
+                Some(Err(why)) => return Err(format!("the watch ended: {why:?}")),
+                None => {
+                    // A watch for the predecessor ends with it.
+                    hints = other.watch(&election, Some(&b));
+                    if let Ok(Claim::Granted(_)) = other.claim(&election, &b).await {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    });
+    let releasing = async {
+        tokio::time::sleep(a.ttl / 10).await;
+        let released = engine.release(&election, &a, token, &resigned()).await;
+        (clock::now(), released)
+    };
+    let (told, (_, released)) = tokio::join!(waiting, releasing);
+    fine(released)?;
+    told.map_err(|_| "no hint came".to_owned())?
+}
+
+async fn elections_do_not_know_each_other(subject: &dyn Subject) -> Verdict {
+    let engine = subject.engine().await;
+    // One name is the beginning of the other: prefixes must not be taken for names.
+    let first = fresh_name("apart");
+    let second = Name::new(format!("{first}.b")).expect("made to fit");
+    let (a, b) = (bid(subject, "a"), bid(subject, "b"));
+    claim_until_granted(&*engine, &first, &a, 3).await?;
+    let other = claim(&*engine, &second, &b).await?;
+    ensure(other.is_some(), || format!("{second} was not free although only {first} was taken"))?;
+    let order = engine.guarantees().order;
+    let board = fine(engine.look(&first).await)?;
+    ensure(board.leaders.len() == 1 && board.candidates.is_empty(), || format!("{order:?}: {board:?}"))
+}
+
+/// Whether candidates stand in a line here.
+pub(super) fn has_a_line(engine: &dyn Engine) -> bool {
+    engine.guarantees().order == Order::Line
+}
