@@ -361,7 +361,13 @@ impl Office {
     }
 
     pub(crate) fn may_stand(&self, now: Instant) -> bool {
-        self.stabilizer.may_stand(now)
+        self.stabilizer.may_stand(now) && !self.waits_for_own_vote()
+    }
+
+    /// Whether our vote for ourselves is still being written though its ballot is over. A disk that was too slow for one term is too slow for the
+    /// next, and each try would burn one.
+    fn waits_for_own_vote(&self) -> bool {
+        self.vote == Some(self.me) && self.durable < self.issued && !self.is_candidate()
     }
 
     /// Whether a leader was heard so recently that somebody else's doubt about it is not ours.
