@@ -102,6 +102,8 @@ fn guarded_bully_leads_every_graph_in_which_some_node_reaches_a_majority() {
                 let what = format!("{:?} {graph}: {outcome:?}", row.start);
                 assert_eq!(outcome.led_at_end, graph.is_hopeful(), "{what}");
                 assert!(!graph.is_hopeful() || outcome.led_after.is_some_and(|after| after <= bound), "{what}");
+                // Nor is there a longer wait later, when a leader has handed over to a greater id that cannot lead.
+                assert!(!graph.is_hopeful() || outcome.longest_vacancy <= bound, "{what}");
             }
         }
     }

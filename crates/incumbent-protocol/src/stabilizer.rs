@@ -1,7 +1,8 @@
 //! The brake against flapping: who failed, or lost the office soon after winning it, stands aside for a while.
 //!
 //! Standing aside is a courtesy between equals, never a vote: a node that stands aside still votes and still follows. The wait doubles with every
-//! strike up to a bound, so that a group whose only fit candidate had bad luck is not kept waiting for long.
+//! strike up to a bound, so that a group whose only fit candidate had bad luck is not kept waiting for long. Who gave the office away stands aside
+//! too, but not if nobody else takes it.
 
 use crate::chance::Chance;
 use crate::settings::Stability;
@@ -12,16 +13,18 @@ pub(crate) struct Stabilizer {
     rules: Stability,
     strikes: u32,
     aside_until: Instant,
+    /// The same for having given the office away.
+    generous_until: Instant,
 }
 
 impl Stabilizer {
     pub(crate) fn new(rules: Stability) -> Self {
-        Self { rules, strikes: 0, aside_until: Instant::ZERO }
+        Self { rules, strikes: 0, aside_until: Instant::ZERO, generous_until: Instant::ZERO }
     }
 
     /// Whether the node may contend now.
     pub(crate) fn may_stand(&self, now: Instant) -> bool {
-        now >= self.aside_until
+        now >= self.aside_until && now >= self.generous_until
     }
 
     /// Whether a tenure that began at `since` has lasted long enough to be ended for another's sake.
@@ -49,12 +52,18 @@ impl Stabilizer {
     /// The node gave the office away and must not snatch it back.
     pub(crate) fn gave_away(&mut self, now: Instant) {
         self.strikes = 0;
-        self.aside_until = now + self.rules.min_tenure.max(self.rules.aside_min);
+        self.generous_until = now + self.rules.min_tenure.max(self.rules.aside_min);
+    }
+
+    /// A whole patience has gone by without a leader: what was given away was not taken.
+    pub(crate) fn unclaimed(&mut self, now: Instant) {
+        self.generous_until = self.generous_until.min(now);
     }
 
     /// The others want this node: what was held against it is forgotten.
     pub(crate) fn called(&mut self, now: Instant) {
         self.aside_until = self.aside_until.min(now);
+        self.generous_until = self.generous_until.min(now);
     }
 }
 
@@ -81,5 +90,15 @@ mod tests {
 
         it.deposed(Instant::ZERO, Instant::ZERO + rules.min_tenure, &mut chance);
         assert_eq!(it.strikes, 0);
+    }
+
+    #[test]
+    fn who_gave_the_office_away_stands_aside_unless_nobody_takes_it() {
+        let mut it = Stabilizer::new(Stability::of(&Pace::LAN));
+        let now = Instant::ZERO + Duration::from_secs(9);
+        it.gave_away(now);
+        assert!(!it.may_stand(now + Duration::from_secs(1)));
+        it.unclaimed(now);
+        assert!(it.may_stand(now));
     }
 }

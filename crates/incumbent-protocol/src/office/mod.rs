@@ -226,6 +226,7 @@ impl Office {
                 if let Some(leader) = self.leader.take() {
                     out.emit(Event::LeaderGone { leader, term: self.term, cause: Cause::Silent });
                 }
+                self.stabilizer.unclaimed(now);
                 self.wait(now);
                 Notice::Due
             }
