@@ -43,7 +43,7 @@ impl Any {
             1 => OfficeMessage::Vote {
                 term,
                 round,
-                answer: self.pick(&[Answer::Granted, Answer::Loyal, Answer::Taken, Answer::Stale]),
+                answer: self.pick(&[Answer::Granted, Answer::Loyal, Answer::Bound, Answer::Taken, Answer::Stale]),
                 sent,
             },
             2 => OfficeMessage::Heartbeat { term, sent },

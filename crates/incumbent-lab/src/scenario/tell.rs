@@ -208,8 +208,31 @@ fn rejected(entries: &[Entry], index: usize, node: NodeId, term: Term) -> String
             refusals.push((*from, refusal));
         }
     }
+    if let Some(greater) = gave_way(entries, index, node) {
+        return format!("{node} gives way to {greater} in the pre-vote for term={term}");
+    }
     let round = if earnest { "" } else { " in the pre-vote" };
     format!("{node} rejected term={term}{round}: {}", reasons(&refusals).unwrap_or_else(|| cause(entries, index, node, term)))
+}
+
+/// Whose question made `node` give up its own at `index`, if it was that.
+fn gave_way(entries: &[Entry], index: usize, node: NodeId) -> Option<NodeId> {
+    match last_heard(entries, index, node) {
+        Some((from, message)) => match office_of(message) {
+            Some(OfficeMessage::VoteRequest { round: Round::Pre, .. }) => Some(from),
+            Some(_) | None => None,
+        },
+        None => None,
+    }
+}
+
+/// What `node` received last, if it was at the moment of `index`.
+fn last_heard(entries: &[Entry], index: usize, node: NodeId) -> Option<(NodeId, &Message)> {
+    let now = entries[index].at;
+    entries[..index].iter().rev().take_while(|entry| entry.at == now).find_map(|entry| {
+        let Happening::Received { from, to, message, .. } = &entry.what else { return None };
+        (*to == node).then_some((*from, message))
+    })
 }
 
 /// Why `from` refused, if `message` is a refusal. `before`: what happened until then.
@@ -228,10 +251,10 @@ fn refusal(before: &[Entry], from: NodeId, message: &Message) -> Option<Refusal>
             let last = before.iter().rev().filter_map(view_of).find(|(node, _)| *node == from);
             Some(match last.map(|(_, view)| view) {
                 Some(view) if view.role == Role::Leader => Refusal::InOffice,
-                Some(view) if view.leader.is_some() => Refusal::HearsLeader,
-                Some(_) | None => Refusal::Bound,
+                Some(_) | None => Refusal::HearsLeader,
             })
         }
+        Answer::Bound => Some(Refusal::Bound),
     }
 }
 
@@ -255,12 +278,7 @@ fn reasons(refusals: &[(NodeId, Refusal)]) -> Option<String> {
 
 /// Why a ballot ended that nobody refused.
 fn cause(entries: &[Entry], index: usize, node: NodeId, term: Term) -> String {
-    let now = entries[index].at;
-    let heard = entries[..index].iter().rev().take_while(|entry| entry.at == now).find_map(|entry| {
-        let Happening::Received { from, to, message, .. } = &entry.what else { return None };
-        (*to == node).then_some((*from, message))
-    });
-    match heard {
+    match last_heard(entries, index, node) {
         Some((_, message)) if matches!(office_of(message), Some(OfficeMessage::Vote { .. })) => {
             "the votes came when the voters were no longer bound".to_owned()
         }

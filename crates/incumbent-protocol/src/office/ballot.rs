@@ -106,9 +106,10 @@ impl Office {
             Answer::Stale
         } else if !self.is_free_for(from, released, now) {
             // Thesis 4.2.3: whoever hears a leader lets nobody talk it into a later term.
-            Answer::Loyal
+            let loyal = self.leader.is_some_and(|leader| leader == self.me || self.promise.to == Some(leader));
+            if loyal { Answer::Loyal } else { Answer::Bound }
         } else if !match round {
-            Round::Pre => self.defers_to(now, from),
+            Round::Pre => self.defers_to(now, from, out),
             Round::Real => term > self.term || self.vote.is_none_or(|it| it == from),
         } {
             Answer::Taken
@@ -140,14 +141,15 @@ impl Office {
     ///
     /// A question that found no quorum in the time that an answer takes is no rival any more, and who has asked in vain before is none at
     /// all: a node that reaches too few asks on and on, and would for ever keep those few from the one node that reaches enough (C20, C23).
-    fn defers_to(&mut self, now: Instant, other: NodeId) -> bool {
-        let Seat::Candidate(Ballot { round: Round::Pre, sent, .. }) = &self.seat else { return true };
+    fn defers_to<M>(&mut self, now: Instant, other: NodeId, out: &mut Effects<M>) -> bool {
+        let Seat::Candidate(Ballot { round: Round::Pre, sent, term, .. }) = &self.seat else { return true };
         if self.asked_in_vain || now - *sent > self.settings.pace().reply {
             return true;
         }
         let weight = |node| (self.settings.priority(node), node);
         let defers = weight(other) > weight(self.me);
         if defers {
+            out.emit(Event::Rejected { term: *term });
             self.seat = Seat::Follower;
             self.wait(now);
         }

@@ -77,9 +77,11 @@ pub enum Round {
 pub enum Answer {
     /// Yes.
     Granted,
-    /// No: the voter hears a leader, or is still bound by its promise to one.
+    /// No: the voter is in office, or follows the leader.
     Loyal,
-    /// No: the vote of this term was given to another.
+    /// No: the voter knows no leader, but a vote or a leader heard not long ago binds it still.
+    Bound,
+    /// No: the vote of this term was given to another; in the pre-vote: the voter asks the same and is the greater.
     Taken,
     /// No: the term is over.
     Stale,
@@ -170,9 +172,11 @@ impl fmt::Display for OfficeMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} term={}", self.name(), self.term())?;
         match self {
-            OfficeMessage::Vote { answer, .. } => f.write_str(match answer {
+            OfficeMessage::Vote { answer, round, .. } => f.write_str(match answer {
                 Answer::Granted => " granted",
                 Answer::Loyal => " refused: hears a leader",
+                Answer::Bound => " refused: bound by a promise",
+                Answer::Taken if *round == Round::Pre => " refused: stands itself",
                 Answer::Taken => " refused: voted for another",
                 Answer::Stale => " refused: that term is over",
             }),

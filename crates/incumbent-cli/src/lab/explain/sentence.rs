@@ -367,11 +367,15 @@ impl Teacher<'_> {
                 sentence("vote", format!("{sender} {gives} of term {term} to {receiver}."), why)
             }
             OfficeMessage::Vote { answer: Answer::Loyal, .. } => {
+                let why = format!("It is in office, or has heard the leader within the last {}.", millis(pace.patience_min));
+                sentence("loyal", format!("{sender} {}: there is a leader.", if several { "refuse" } else { "refuses" }), why)
+            }
+            OfficeMessage::Vote { answer: Answer::Bound, .. } => {
                 let why = format!(
-                    "It has heard a leader, or given its vote to another, within the last {}.",
+                    "It has given its vote to another, or heard a leader, within the last {}.",
                     millis(pace.patience_min)
                 );
-                sentence("loyal", format!("{sender} {}: bound to another.", if several { "refuse" } else { "refuses" }), why)
+                sentence("bound", format!("{sender} {}: bound to another.", if several { "refuse" } else { "refuses" }), why)
             }
             OfficeMessage::Vote { answer: Answer::Taken, round: Round::Pre, .. } => sentence(
                 "stands itself",
