@@ -17,6 +17,7 @@
 //! Left out: who should stand, and when to try again. That is the protocol's part.
 
 mod ballot;
+mod favour;
 mod message;
 mod reign;
 
@@ -28,8 +29,9 @@ use reign::Reign;
 use crate::chance::Chance;
 use crate::detector::Detector;
 use crate::office::ballot::Ballot;
+use crate::office::favour::Favour;
 use crate::protocol::{Cause, Effects, Event, Mark, NodeId, Reason, Record, Role, Term, View};
-use crate::settings::Settings;
+use crate::settings::{Settings, Takeover};
 use crate::stabilizer::Stabilizer;
 use crate::time::Instant;
 
@@ -118,9 +120,7 @@ pub(crate) struct Office {
     due_at: Instant,
     /// Before this, a further hint is ignored: a storm of them must not become a storm of probes.
     hints_from: Instant,
-    /// How often this node was asked to yield, and before when it is not asked again.
-    yields: u32,
-    yields_from: Instant,
+    favour: Favour,
     /// Whether a ballot of ours has run out of time since we last knew a leader: we reach too few to be anyone's rival.
     asked_in_vain: bool,
     detector: Detector,
@@ -149,8 +149,7 @@ impl Office {
             promise: Promise { to: None, term: record.term, until },
             due_at: now,
             hints_from: now,
-            yields: 0,
-            yields_from: now,
+            favour: Favour::new(settings.stability().min_tenure.max(settings.pace().patience_max)),
             asked_in_vain: false,
             detector: Detector::new(now),
             stabilizer: Stabilizer::new(*settings.stability()),
@@ -298,6 +297,9 @@ impl Office {
     /// Gives the office to `to`: the work has ended.
     pub(crate) fn hand_over<M: From<OfficeMessage>>(&mut self, now: Instant, to: NodeId, out: &mut Effects<M>) {
         if to != self.me && self.settings.rank(to).is_some() && self.leave(now, Reason::HandedOver { to }, out) {
+            if self.favours(to) {
+                self.favour.gave(to);
+            }
             out.send(to, OfficeMessage::TakeOver { term: self.term });
         }
     }
@@ -369,6 +371,14 @@ impl Office {
     /// next, and each try would burn one.
     fn waits_for_own_vote(&self) -> bool {
         self.vote == Some(self.me) && self.durable < self.issued && !self.is_candidate()
+    }
+
+    /// Whether we would make way for `other`: by priority where the votes are the protocol, by id where the greatest shall lead.
+    fn favours(&self, other: NodeId) -> bool {
+        match self.voting {
+            Voting::Always => self.settings.priority(other) > self.settings.priority(self.me),
+            Voting::UnderGuard => self.settings.takeover() == Takeover::AtOnce && other > self.me,
+        }
     }
 
     /// Whether a leader was heard so recently that somebody else's doubt about it is not ours.
@@ -456,6 +466,7 @@ impl Office {
         self.seat = Seat::Leader(reign);
         self.leader = Some(self.me);
         self.asked_in_vain = false;
+        self.favour.leads(self.me, self.term, false, now);
         out.emit(Event::Elected { term: self.term });
     }
 

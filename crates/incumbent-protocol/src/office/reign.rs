@@ -12,9 +12,6 @@ use crate::protocol::{Effects, Event, NodeId, Reason, Term};
 use crate::settings::Settings;
 use crate::time::Instant;
 
-/// Beyond this the wait between two yields no longer grows: about an hour with the default tenure.
-const YIELDS_COUNTED_MAX: u32 = 6;
-
 /// A leadership as its holder keeps it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Reign {
@@ -172,6 +169,7 @@ impl Office {
         self.detector.heard(from, now);
         self.asked_in_vain = false;
         self.wait(now);
+        self.favour.leads(from, term, self.favours(from), now);
         if self.leader != Some(from) {
             self.leader = Some(from);
             out.emit(Event::Follows { leader: from, term });
@@ -201,16 +199,10 @@ impl Office {
         }
     }
 
-    /// Asks the user to hand over to `to`, unless the tenure is still too short.
-    ///
-    /// Each time waits four times longer than the one before: whoever got the office and could not keep it (it reaches us, but no
-    /// majority) gets it again ever more rarely, and a flapping favourite costs a group a handful of changes, not one a second (C77).
+    /// Asks the user to hand over to `to`, unless the tenure is still too short, or favourites could not keep the office lately.
     pub(crate) fn yield_to<M>(&mut self, now: Instant, to: NodeId, out: &mut Effects<M>) {
         let Seat::Leader(reign) = &self.seat else { return };
-        if self.stabilizer.has_served(reign.since, now) && now >= self.yields_from {
-            let rest = self.settings.stability().min_tenure.max(self.settings.pace().patience_max);
-            self.yields = (self.yields + 1).min(YIELDS_COUNTED_MAX);
-            self.yields_from = now + rest * 4u32.pow(self.yields);
+        if self.stabilizer.has_served(reign.since, now) && self.favour.obliges(now) {
             out.emit(Event::Asked { to });
         }
     }
