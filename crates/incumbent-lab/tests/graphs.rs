@@ -100,10 +100,13 @@ fn guarded_bully_leads_every_graph_in_which_some_node_reaches_a_majority() {
         for row in tried(&[Kind::Bully], true, selection, Duration::from_secs(12)) {
             for (graph, outcome) in &row.outcomes {
                 let what = format!("{:?} {graph}: {outcome:?}", row.start);
-                assert_eq!(outcome.led_at_end, graph.is_hopeful(), "{what}");
-                assert!(!graph.is_hopeful() || outcome.led_after.is_some_and(|after| after <= bound), "{what}");
-                // Nor is there a longer wait later, when a leader has handed over to a greater id that cannot lead.
-                assert!(!graph.is_hopeful() || outcome.longest_vacancy <= bound, "{what}");
+                if graph.is_hopeful() {
+                    assert!(outcome.led_after.is_some_and(|after| after <= bound), "{what}");
+                    // The end may come just when a leader has handed over to a greater id that cannot lead. That takes no longer either.
+                    assert!(outcome.longest_vacancy <= bound, "{what}");
+                } else {
+                    assert!(!outcome.led_at_end && outcome.terms == 0, "{what}");
+                }
             }
         }
     }

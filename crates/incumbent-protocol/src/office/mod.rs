@@ -162,7 +162,7 @@ impl Office {
         match &self.seat {
             Seat::Follower => self.due_at,
             Seat::Candidate(ballot) => ballot.until,
-            Seat::Leader(reign) => reign.deadline(),
+            Seat::Leader(reign) => reign.deadline(self.settings.pace()),
         }
     }
 
@@ -239,6 +239,10 @@ impl Office {
             }
             Seat::Leader(reign) if reign.beat_is_due(now) => {
                 self.beat(now, out);
+                Notice::Nothing
+            }
+            Seat::Leader(reign) if now >= reign.repeats_at(self.settings.pace()) => {
+                self.repeat_beat(now, out);
                 Notice::Nothing
             }
             Seat::Follower | Seat::Candidate(_) | Seat::Leader(_) => Notice::Nothing,
