@@ -16,6 +16,8 @@
 //! # Ok::<(), String>(())
 //! ```
 
+mod certificates;
+mod cluster;
 mod server;
 
 mod etcd;
@@ -38,8 +40,10 @@ mod port;
 mod process;
 mod programs;
 
+pub use certificates::{CERTIFIED_CLIENT, Certificates, Pair, Tls, WRONG_NAME};
+pub use cluster::{Cluster, Member};
 pub use consul::{Consul, ConsulPlan};
-pub use etcd::{Etcd, EtcdPlan};
+pub use etcd::{Etcd, EtcdCluster, EtcdPlan};
 pub use kubernetes::{Kubernetes, KubernetesPlan};
 pub use nats::{Nats, NatsPlan};
 pub use patience::eventually;
@@ -50,4 +54,4 @@ pub use redis::{Redis, RedisPlan};
 pub use relay::{Chunk, Direction, Flow, Relay, Traffic, Verdict, Way};
 pub use server::{Requests, Server, Shared};
 pub use serving::Access;
-pub use zookeeper::{ZooKeeper, ZooKeeperPlan};
+pub use zookeeper::{ZooKeeper, ZooKeeperEnsemble, ZooKeeperPlan};

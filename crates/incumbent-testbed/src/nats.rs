@@ -1,6 +1,7 @@
 //! NATS with JetStream.
 
 use crate::ask;
+use crate::certificates::{Clients, Tls};
 use crate::folder::Folder;
 use crate::port::Port;
 use crate::process::{Launch, Process};
@@ -18,6 +19,7 @@ pub struct Nats {
 #[derive(Clone, Debug)]
 pub struct NatsPlan {
     credentials: Credentials,
+    tls: Option<Tls>,
 }
 
 /// What clients must show.
@@ -31,7 +33,7 @@ enum Credentials {
 impl Nats {
     /// A recent one (2.15): Debian's is too old for a life of its own for each key.
     pub fn recent() -> NatsPlan {
-        NatsPlan { credentials: Credentials::Nothing }
+        NatsPlan { credentials: Credentials::Nothing, tls: None }
     }
 }
 
@@ -45,6 +47,12 @@ impl NatsPlan {
     /// Clients must give this token.
     pub fn token(mut self, token: &str) -> Self {
         self.credentials = Credentials::Token(token.to_owned());
+        self
+    }
+
+    /// Clients must use TLS.
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
         self
     }
 
@@ -70,6 +78,14 @@ impl NatsPlan {
                 settings.push(format!("authorization {{ user: \"{user}\", password: \"{password}\" }}"));
             }
             Credentials::Token(token) => settings.push(format!("authorization {{ token: \"{token}\" }}")),
+        }
+        if let Some(tls) = &self.tls {
+            settings.push("tls {".to_owned());
+            settings.push(format!("  cert_file: \"{}\"", tls.server.certificate.display()));
+            settings.push(format!("  key_file: \"{}\"", tls.server.key.display()));
+            settings.push(format!("  ca_file: \"{}\"", tls.authority.display()));
+            settings.push(format!("  verify: {}", tls.clients == Clients::MustShow));
+            settings.push("}".to_owned());
         }
         let file = folder.write("nats.conf", &(settings.join("\n") + "\n"))?;
         let launch = Launch::new(programs::wheel("nats-server")?).arguments(["-c"]).arguments([file]);

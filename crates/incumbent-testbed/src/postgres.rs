@@ -5,6 +5,7 @@ use std::process::Command;
 use rustix::process::{Signal, getuid};
 
 use crate::ask;
+use crate::certificates::{Clients, Tls};
 use crate::folder::Folder;
 use crate::port::Port;
 use crate::process::{Launch, Process};
@@ -23,6 +24,7 @@ pub struct PostgresPlan {
     flushing: Flushing,
     passwords: Passwords,
     settings: Vec<(String, String)>,
+    tls: Option<Tls>,
 }
 
 /// Whether writes reach the disk before they are acknowledged.
@@ -42,6 +44,16 @@ pub enum Passwords {
     Md5,
 }
 
+impl Passwords {
+    /// PostgreSQL's own name for it.
+    fn method(self) -> &'static str {
+        match self {
+            Passwords::Scram => "scram-sha-256",
+            Passwords::Md5 => "md5",
+        }
+    }
+}
+
 /// The user that clients give.
 pub const POSTGRES_USER: &str = "incumbent";
 /// That user's password.
@@ -54,7 +66,7 @@ const PROGRAMS: &str = "/usr/lib/postgresql/15/bin";
 impl Postgres {
     /// Debian's (15).
     pub fn debian() -> PostgresPlan {
-        PostgresPlan { flushing: Flushing::ToTheKernel, passwords: Passwords::Scram, settings: Vec::new() }
+        PostgresPlan { flushing: Flushing::ToTheKernel, passwords: Passwords::Scram, settings: Vec::new(), tls: None }
     }
 
     /// Runs SQL as the superuser, past all passwords, and returns what it prints: a line for each row, columns between bars.
@@ -79,6 +91,12 @@ impl PostgresPlan {
     /// How clients prove their password.
     pub fn passwords(mut self, passwords: Passwords) -> Self {
         self.passwords = passwords;
+        self
+    }
+
+    /// Clients must use TLS.
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
         self
     }
 
@@ -116,6 +134,9 @@ impl PostgresPlan {
         if self.flushing == Flushing::ToTheKernel {
             settings.extend([("fsync", "off".to_owned()), ("full_page_writes", "off".to_owned())]);
         }
+        if let Some(tls) = &self.tls {
+            settings.extend(self.encrypt(&folder, tls)?);
+        }
         settings.extend(self.settings.iter().map(|(name, value)| (name.as_str(), value.clone())));
         let mut launch = Launch::new(programs::debian(&format!("{PROGRAMS}/postgres"))?).arguments(["-D", "store"]);
         for (name, value) in settings {
@@ -125,6 +146,28 @@ impl PostgresPlan {
         // "Fast": ends the clients' sessions instead of waiting for them to end by themselves.
         launch.stop_by = Signal::INT;
         Ok(Postgres { process: Process::new("postgres", folder, launch), port })
+    }
+
+    /// What makes it insist on TLS.
+    fn encrypt(&self, folder: &Folder, tls: &Tls) -> Result<Vec<(&'static str, String)>, String> {
+        let mut who = format!("local all all trust\nhostssl all all 127.0.0.1/32 {}", self.passwords.method());
+        if tls.clients == Clients::MustShow {
+            who += " clientcert=verify-ca";
+        }
+        let who = folder.write("who.conf", &(who + "\n"))?;
+        // It refuses a key that others may read, and must be able to read it itself.
+        let key = folder.write("server.key", &std::fs::read_to_string(&tls.server.key).map_err(|wrong| wrong.to_string())?)?;
+        ask::program(Command::new("chmod").arg("600").arg(&key))?;
+        if let Some(user) = user() {
+            ask::program(Command::new("chown").arg(user).arg(&key))?;
+        }
+        Ok(vec![
+            ("ssl", "on".to_owned()),
+            ("ssl_cert_file", tls.server.certificate.display().to_string()),
+            ("ssl_key_file", key.display().to_string()),
+            ("ssl_ca_file", tls.authority.display().to_string()),
+            ("hba_file", who.display().to_string()),
+        ])
     }
 
     /// Makes the folder in which the database is.
@@ -141,10 +184,7 @@ impl PostgresPlan {
         };
         command.current_dir(folder.path());
         command.args(["-D", "store", "--no-sync", "--encoding=UTF8", "--locale=C.UTF-8", "--username", POSTGRES_USER]);
-        command.arg("--pwfile").arg(secret).arg("--auth-local=trust").arg(match self.passwords {
-            Passwords::Scram => "--auth-host=scram-sha-256",
-            Passwords::Md5 => "--auth-host=md5",
-        });
+        command.arg("--pwfile").arg(secret).arg("--auth-local=trust").arg(format!("--auth-host={}", self.passwords.method()));
         ask::program(&mut command).map(drop)
     }
 }

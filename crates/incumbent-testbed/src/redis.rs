@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
 use crate::ask;
+use crate::certificates::{Clients, Tls};
 use crate::folder::Folder;
 use crate::port::Port;
 use crate::process::{Launch, Process};
@@ -34,12 +35,13 @@ pub struct RedisPlan {
     release: Release,
     password: Option<String>,
     primary: Option<(String, u16)>,
+    tls: Option<Tls>,
 }
 
 impl Redis {
     /// Debian's Redis (7.0).
     pub fn debian() -> RedisPlan {
-        RedisPlan { release: Release::Debian, password: None, primary: None }
+        RedisPlan { release: Release::Debian, password: None, primary: None, tls: None }
     }
 
     /// Valkey (9.1), which was built without TLS.
@@ -103,6 +105,12 @@ impl RedisPlan {
         self
     }
 
+    /// Clients must use TLS.
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
     /// Starts it and waits until it serves.
     ///
     /// # Errors
@@ -121,7 +129,6 @@ impl RedisPlan {
         };
         let mut settings = vec![
             "bind 127.0.0.1".to_owned(),
-            format!("port {}", port.number()),
             format!("unixsocket {}", socket.display()),
             format!("dir {}", folder.path().display()),
             "daemonize no".to_owned(),
@@ -132,6 +139,20 @@ impl RedisPlan {
             // A primary would wait some seconds for more replicas before it sends its data to the first.
             "repl-diskless-sync-delay 0".to_owned(),
         ];
+        match &self.tls {
+            None => settings.push(format!("port {}", port.number())),
+            Some(tls) => settings.extend([
+                "port 0".to_owned(),
+                format!("tls-port {}", port.number()),
+                format!("tls-cert-file {}", tls.server.certificate.display()),
+                format!("tls-key-file {}", tls.server.key.display()),
+                format!("tls-ca-cert-file {}", tls.authority.display()),
+                match tls.clients {
+                    Clients::NeedNone => "tls-auth-clients no".to_owned(),
+                    Clients::MustShow => "tls-auth-clients yes".to_owned(),
+                },
+            ]),
+        }
         if let Some(password) = &self.password {
             settings.push(format!("requirepass {password}"));
             settings.push(format!("masterauth {password}"));

@@ -161,7 +161,12 @@ pub(crate) fn wait_until(process: &Process, what: &str, asked: impl Fn() -> Resu
 }
 
 /// Somebody else may take a port between our choice and the server's start; that many times in a row is no coincidence.
-const TRIES: usize = 5;
+pub(crate) const LAUNCH_TRIES: usize = 5;
+
+/// Whether a server did not start because somebody else listens on its port.
+pub(crate) fn is_port_taken(wrong: &str) -> bool {
+    wrong.to_lowercase().contains("in use")
+}
 
 /// Makes a server, starts it and waits until it serves; with other ports if its own were taken meanwhile.
 pub(crate) fn launch<S: Server>(make: impl Fn() -> Result<S, String>) -> Result<S, String> {
@@ -171,7 +176,7 @@ pub(crate) fn launch<S: Server>(make: impl Fn() -> Result<S, String>) -> Result<
         server.process().start()?;
         match wait_until_ready(&server) {
             Ok(()) => return Ok(server),
-            Err(wrong) if tried < TRIES && wrong.to_lowercase().contains("in use") => tried += 1,
+            Err(wrong) if tried < LAUNCH_TRIES && is_port_taken(&wrong) => tried += 1,
             Err(wrong) => return Err(wrong),
         }
     }

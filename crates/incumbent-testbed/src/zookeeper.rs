@@ -1,25 +1,39 @@
 //! ZooKeeper as Debian has it.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use crate::ask;
+use crate::certificates::{Clients, Tls};
+use crate::cluster::{Cluster, Member};
 use crate::folder::Folder;
 use crate::port::Port;
 use crate::process::{Launch, Process};
 use crate::programs;
 use crate::server::{Requests, Server, launch};
 
-/// One server that is an ensemble by itself.
+/// One server, of an ensemble of its own or with others.
 pub struct ZooKeeper {
     process: Process,
-    port: Port,
+    ports: Ports,
 }
 
 /// How a ZooKeeper shall be started.
 #[derive(Clone, Debug)]
 pub struct ZooKeeperPlan {
     tick: Duration,
+    tls: Option<Tls>,
+}
+
+/// What a server listens on.
+struct Ports {
+    /// For clients that use no TLS, and for our own questions.
+    plain: Port,
+    secure: Option<Port>,
+    /// For the others of an ensemble: the log, and elections.
+    peer: Port,
+    election: Port,
 }
 
 /// Sessions end on a tick, and the shortest that is granted has two of them: so tests need not wait for seconds.
@@ -28,10 +42,16 @@ const TICK: Duration = Duration::from_millis(100);
 /// What clients ask for is granted up to here, whatever the tick is.
 const SESSION_MAX: Duration = Duration::from_secs(60);
 
+/// Servers of an ensemble bear each other's silence that long.
+const PEER_PATIENCE: Duration = Duration::from_secs(2);
+
+/// And may take that long to get a newcomer's data up to date.
+const PEER_START: Duration = Duration::from_secs(10);
+
 impl ZooKeeper {
     /// Debian's (3.8).
     pub fn debian() -> ZooKeeperPlan {
-        ZooKeeperPlan { tick: TICK }
+        ZooKeeperPlan { tick: TICK, tls: None }
     }
 
     /// What it says about itself (`zk_packets_received`, `zk_watch_count`, `zk_num_alive_connections`).
@@ -39,9 +59,13 @@ impl ZooKeeper {
     /// # Errors
     /// If it does not answer.
     pub fn monitor(&self) -> Result<BTreeMap<String, String>, String> {
-        let lines = ask::once(self.port(), "mntr")?;
+        let lines = ask::once(self.ports.plain.number(), "mntr")?;
         let pairs = lines.lines().filter_map(|line| line.split_once('\t'));
         Ok(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+    }
+
+    fn status(&self) -> Result<String, String> {
+        ask::once(self.ports.plain.number(), "srvr")
     }
 }
 
@@ -52,33 +76,69 @@ impl ZooKeeperPlan {
         self
     }
 
+    /// Clients must use TLS.
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
     /// Starts it and waits until it serves.
     ///
     /// # Errors
     /// If it cannot be started, with the end of its log.
     pub fn start(&self) -> Result<ZooKeeper, String> {
-        launch(|| self.make())
+        launch(|| self.make(0, self.ports()?, &[]))
     }
 
-    fn make(&self) -> Result<ZooKeeper, String> {
+    /// Starts an ensemble of so many servers and waits until all serve.
+    ///
+    /// # Errors
+    /// If one cannot be started, with the end of its log.
+    pub fn start_ensemble(&self, servers: usize) -> Result<ZooKeeperEnsemble, String> {
+        Cluster::launch(|| {
+            let ports = (0..servers).map(|_| self.ports()).collect::<Result<Vec<_>, _>>()?;
+            let all: Vec<String> = ports.iter().enumerate().map(|(place, ports)| ports.named(place)).collect();
+            ports.into_iter().enumerate().map(|(place, ports)| self.make(place, ports, &all)).collect()
+        })
+    }
+
+    fn ports(&self) -> Result<Ports, String> {
+        let secure = self.tls.as_ref().map(|_| Port::free()).transpose()?;
+        Ok(Ports { plain: Port::free()?, secure, peer: Port::free()?, election: Port::free()? })
+    }
+
+    /// The server of this place; `all` names the whole ensemble, and is empty for one that is by itself.
+    fn make(&self, place: usize, ports: Ports, all: &[String]) -> Result<ZooKeeper, String> {
         let folder = Folder::new("zookeeper")?;
-        let port = Port::free()?;
-        let settings = folder.write("zoo.cfg", &(self.settings(&folder, &port).join("\n") + "\n"))?;
+        let store = folder.join("store");
+        std::fs::create_dir(&store).map_err(|wrong| format!("cannot make {}: {wrong}", store.display()))?;
+        let mut settings = self.settings(&store, &ports);
+        if !all.is_empty() {
+            folder.write("store/myid", &place.to_string())?;
+            settings.extend(all.iter().cloned());
+        }
+        if let (Some(tls), Some(secure)) = (&self.tls, &ports.secure) {
+            settings.extend(encrypt(&folder, tls, secure)?);
+        }
+        let settings = folder.write("zoo.cfg", &(settings.join("\n") + "\n"))?;
         let launch = Launch::new(programs::java()?)
             .arguments(JAVA)
-            .arguments(["-cp", &programs::jars(&["zookeeper", "slf4j-simple"])?])
+            .arguments(["-cp", &programs::jars(&JARS)?])
             .arguments(["org.apache.zookeeper.server.quorum.QuorumPeerMain"])
             .arguments([settings]);
-        Ok(ZooKeeper { process: Process::new("zookeeper", folder, launch), port })
+        Ok(ZooKeeper { process: Process::new("zookeeper", folder, launch), ports })
     }
 
-    fn settings(&self, folder: &Folder, port: &Port) -> Vec<String> {
+    fn settings(&self, store: &Path, ports: &Ports) -> Vec<String> {
+        let ticks = |time: Duration| (time.as_millis() / self.tick.as_millis().max(1)).max(2);
         vec![
-            format!("dataDir={}", folder.join("store").display()),
+            format!("dataDir={}", store.display()),
             "clientPortAddress=127.0.0.1".to_owned(),
-            format!("clientPort={}", port.number()),
+            format!("clientPort={}", ports.plain.number()),
             format!("tickTime={}", self.tick.as_millis()),
             format!("maxSessionTimeout={}", SESSION_MAX.as_millis()),
+            format!("initLimit={}", ticks(PEER_START)),
+            format!("syncLimit={}", ticks(PEER_PATIENCE)),
             // All clients of a test come from one address, which by default may have 60.
             "maxClientCnxns=0".to_owned(),
             "admin.enableServer=false".to_owned(),
@@ -91,6 +151,43 @@ impl ZooKeeperPlan {
     }
 }
 
+/// What makes it offer TLS, on a port of its own.
+fn encrypt(folder: &Folder, tls: &Tls, secure: &Port) -> Result<Vec<String>, String> {
+    let read = |path: &Path| std::fs::read_to_string(path).map_err(|wrong| format!("cannot read {}: {wrong}", path.display()));
+    // It wants key and certificate in one file, and knows the kind by the name.
+    let server = folder.write("server.pem", &(read(&tls.server.key)? + &read(&tls.server.certificate)?))?;
+    Ok(vec![
+        format!("secureClientPort={}", secure.number()),
+        "secureClientPortAddress=127.0.0.1".to_owned(),
+        "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory".to_owned(),
+        format!("ssl.keyStore.location={}", server.display()),
+        format!("ssl.trustStore.location={}", tls.authority.display()),
+        match tls.clients {
+            Clients::NeedNone => "ssl.clientAuth=none".to_owned(),
+            Clients::MustShow => "ssl.clientAuth=need".to_owned(),
+        },
+    ])
+}
+
+impl Ports {
+    /// How a server is named to the others.
+    fn named(&self, place: usize) -> String {
+        format!("server.{place}=127.0.0.1:{}:{}", self.peer.number(), self.election.number())
+    }
+}
+
+/// Servers of one ensemble.
+pub type ZooKeeperEnsemble = Cluster<ZooKeeper>;
+
+impl Member for ZooKeeper {
+    fn leads(&self) -> Result<bool, String> {
+        Ok(self.status()?.contains("Mode: leader"))
+    }
+}
+
+/// The first names most of what it needs in its manifest; the rest is a log, and what TLS needs and Debian's manifest leaves out.
+const JARS: [&str; 4] = ["zookeeper", "slf4j-simple", "netty-codec", "netty-resolver"];
+
 /// A small heap and no second compiler: it shall start quickly, not run for days.
 const JAVA: [&str; 3] = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"];
 
@@ -100,12 +197,12 @@ impl Server for ZooKeeper {
     }
 
     fn port(&self) -> u16 {
-        self.port.number()
+        self.ports.secure.as_ref().unwrap_or(&self.ports.plain).number()
     }
 
     fn ready(&self) -> Result<(), String> {
         // While it is starting it says so instead.
-        let answer = ask::once(self.port(), "srvr")?;
+        let answer = self.status()?;
         if answer.contains("Mode:") { Ok(()) } else { Err(answer) }
     }
 

@@ -1,0 +1,158 @@
+//! Certificates for servers under test, made anew for each run, and wrong ones to be refused.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+
+use crate::folder::Folder;
+
+/// An authority and what it has signed. The files are there until the last server that uses them is gone.
+pub struct Certificates {
+    files: Arc<Folder>,
+}
+
+/// A certificate and its key, in files of PEM.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Pair {
+    /// The certificate.
+    pub certificate: PathBuf,
+    /// Its key (PKCS #8).
+    pub key: PathBuf,
+}
+
+/// How a server under test shall use TLS.
+#[derive(Clone)]
+pub struct Tls {
+    pub(crate) authority: PathBuf,
+    pub(crate) server: Pair,
+    /// What [`requiring_clients`](Tls::requiring_clients) has set.
+    pub(crate) clients: Clients,
+    /// What the testbed itself shows to such a server.
+    pub(crate) client: Pair,
+    /// Keeps the files.
+    _files: Arc<Folder>,
+}
+
+/// Whether clients must show a certificate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Clients {
+    NeedNone,
+    MustShow,
+}
+
+/// The name in the client's certificate, which some servers take for a user's.
+pub const CERTIFIED_CLIENT: &str = "incumbent";
+
+/// The only name in the certificate of [`Certificates::wrong_name`].
+pub const WRONG_NAME: &str = "elsewhere.example";
+
+impl Certificates {
+    /// Makes them all.
+    ///
+    /// # Errors
+    /// If their files cannot be written.
+    pub fn new() -> Result<Certificates, String> {
+        let files = Folder::new("certificates")?;
+        let authority = Authority::new("incumbent's testbed", &files, "authority")?;
+        Authority::new("somebody else", &files, "stranger")?;
+        let here = ["localhost", "127.0.0.1"];
+        authority.sign(&files, "server", "localhost", &here, ExtendedKeyUsagePurpose::ServerAuth)?;
+        authority.sign(&files, "wrong-name", WRONG_NAME, &[WRONG_NAME], ExtendedKeyUsagePurpose::ServerAuth)?;
+        authority.sign(&files, "client", CERTIFIED_CLIENT, &[], ExtendedKeyUsagePurpose::ClientAuth)?;
+        Ok(Certificates { files: Arc::new(files) })
+    }
+
+    /// The authority's own certificate, which clients are to trust.
+    pub fn authority(&self) -> PathBuf {
+        self.files.join("authority.pem")
+    }
+
+    /// Another authority's certificate: who trusts only this one must refuse our servers.
+    pub fn stranger(&self) -> PathBuf {
+        self.files.join("stranger.pem")
+    }
+
+    /// A client's certificate.
+    pub fn client(&self) -> Pair {
+        pair(self.files.path(), "client")
+    }
+
+    /// A server that shows a certificate for `localhost` and `127.0.0.1`.
+    pub fn server(&self) -> Tls {
+        self.shown_by("server")
+    }
+
+    /// A server that shows a certificate for [`WRONG_NAME`], signed by the right authority: clients must refuse it.
+    pub fn wrong_name(&self) -> Tls {
+        self.shown_by("wrong-name")
+    }
+
+    fn shown_by(&self, name: &str) -> Tls {
+        Tls {
+            authority: self.authority(),
+            server: pair(self.files.path(), name),
+            clients: Clients::NeedNone,
+            client: self.client(),
+            _files: Arc::clone(&self.files),
+        }
+    }
+}
+
+impl Tls {
+    /// The server takes only clients that show a certificate of the same authority.
+    pub fn requiring_clients(mut self) -> Tls {
+        self.clients = Clients::MustShow;
+        self
+    }
+}
+
+impl std::fmt::Debug for Tls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tls").field("server", &self.server).field("clients", &self.clients).finish_non_exhaustive()
+    }
+}
+
+fn pair(folder: &Path, name: &str) -> Pair {
+    Pair { certificate: folder.join(format!("{name}.pem")), key: folder.join(format!("{name}.key")) }
+}
+
+struct Authority(Issuer<'static, KeyPair>);
+
+fn wrong(wrong: rcgen::Error) -> String {
+    format!("cannot make a certificate: {wrong}")
+}
+
+impl Authority {
+    fn new(name: &str, files: &Folder, file: &str) -> Result<Authority, String> {
+        let mut wanted = CertificateParams::default();
+        wanted.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        wanted.distinguished_name.push(DnType::CommonName, name);
+        wanted.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let key = KeyPair::generate().map_err(wrong)?;
+        files.write(&format!("{file}.pem"), &wanted.self_signed(&key).map_err(wrong)?.pem())?;
+        Ok(Authority(Issuer::new(wanted, key)))
+    }
+
+    /// Writes a certificate of this authority and its key.
+    fn sign(
+        &self,
+        files: &Folder,
+        file: &str,
+        subject: &str,
+        names: &[&str],
+        purpose: ExtendedKeyUsagePurpose,
+    ) -> Result<(), String> {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut wanted = CertificateParams::new(names).map_err(wrong)?;
+        wanted.distinguished_name.push(DnType::CommonName, subject);
+        wanted.use_authority_key_identifier_extension = true;
+        wanted.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        wanted.extended_key_usages = vec![purpose];
+        let key = KeyPair::generate().map_err(wrong)?;
+        let certificate = wanted.signed_by(&key, &self.0).map_err(wrong)?;
+        files.write(&format!("{file}.pem"), &certificate.pem())?;
+        files.write(&format!("{file}.key"), &key.serialize_pem())?;
+        Ok(())
+    }
+}
