@@ -26,6 +26,7 @@ mod postgres;
 mod redis;
 mod zookeeper;
 
+mod contender;
 mod relay;
 
 mod consul;
@@ -43,6 +44,7 @@ mod programs;
 pub use certificates::{CERTIFIED_CLIENT, Certificates, Pair, Tls, WRONG_NAME};
 pub use cluster::{Cluster, Member};
 pub use consul::{Consul, ConsulPlan};
+pub use contender::Contender;
 pub use etcd::{Etcd, EtcdCluster, EtcdPlan};
 pub use kubernetes::{Kubernetes, KubernetesPlan};
 pub use nats::{Nats, NatsPlan};

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -26,17 +26,37 @@ pub struct Process {
 pub(crate) struct Launch {
     pub(crate) program: PathBuf,
     pub(crate) arguments: Vec<OsString>,
-    pub(crate) variables: Vec<(&'static str, OsString)>,
+    pub(crate) variables: Vec<(OsString, OsString)>,
+    /// Where it works, if not where its files are.
+    pub(crate) works_in: Option<PathBuf>,
+    pub(crate) speech: Speech,
     /// Under which user, if not ours.
     pub(crate) user: Option<&'static str>,
     /// What makes it end in good order.
     pub(crate) stop_by: Signal,
 }
 
+/// Where input comes from and output goes. Complaints always go to the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Speech {
+    /// No input; output goes to the log.
+    Logged,
+    /// Both belong to who starts it: [`Process::start_heard`].
+    Heard,
+}
+
 impl Launch {
     /// A program under our own user that ends on SIGTERM.
     pub(crate) fn new(program: PathBuf) -> Launch {
-        Launch { program, arguments: Vec::new(), variables: Vec::new(), user: None, stop_by: Signal::TERM }
+        Launch {
+            program,
+            arguments: Vec::new(),
+            variables: Vec::new(),
+            works_in: None,
+            speech: Speech::Logged,
+            user: None,
+            stop_by: Signal::TERM,
+        }
     }
 
     pub(crate) fn arguments<A: Into<OsString>>(mut self, arguments: impl IntoIterator<Item = A>) -> Launch {
@@ -105,14 +125,25 @@ impl Process {
         }
     }
 
-    /// Starts it. What it prints goes to the end of its log.
+    /// Starts it.
     pub(crate) fn start(&self) -> Result<(), String> {
+        self.spawn().map(drop)
+    }
+
+    /// Starts it and returns its input and output, which must be [`Speech::Heard`].
+    pub(crate) fn start_heard(&self) -> Result<(ChildStdin, ChildStdout), String> {
+        self.spawn()?.ok_or_else(|| format!("{} is not heard", self.name))
+    }
+
+    fn spawn(&self) -> Result<Option<(ChildStdin, ChildStdout)>, String> {
         let mut state = self.look();
         if matches!(*state, State::Running(_)) {
             return Err(format!("{} runs already", self.name));
         }
-        *state = State::Running(keeper::spawn(self.command()?).map_err(|wrong| format!("cannot start {}: {wrong}", self.name))?);
-        Ok(())
+        let mut child = keeper::spawn(self.command()?).map_err(|wrong| format!("cannot start {}: {wrong}", self.name))?;
+        let pipes = child.stdin.take().zip(child.stdout.take());
+        *state = State::Running(child);
+        Ok(pipes)
     }
 
     /// The server's command line behind `setpriv`, which asks the kernel to kill it when we die.
@@ -126,11 +157,28 @@ impl Process {
         }
         command.arg("--").arg(&self.launch.program).args(&self.launch.arguments);
         command.envs(self.launch.variables.iter().map(|(name, value)| (name, value)));
-        command.current_dir(self.folder.path()).stdin(Stdio::null());
-        command.stdout(log.try_clone().map_err(failed)?).stderr(log);
+        command.current_dir(self.launch.works_in.as_deref().unwrap_or(self.folder.path()));
+        match self.launch.speech {
+            Speech::Logged => command.stdin(Stdio::null()).stdout(log.try_clone().map_err(failed)?),
+            Speech::Heard => command.stdin(Stdio::piped()).stdout(Stdio::piped()),
+        };
+        command.stderr(log);
         // Ctrl-C is for the tests, not for the servers: those are ended by them.
         command.process_group(0);
         Ok(command)
+    }
+
+    /// Waits until it has ended by itself, and returns how; `None` if it has not by then.
+    pub(crate) fn wait(&self, within: Duration) -> Option<ExitStatus> {
+        let began = Instant::now();
+        loop {
+            match &*self.look() {
+                State::Ended(status) => return *status,
+                State::Running(_) if began.elapsed() > within => return None,
+                State::Running(_) => {}
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
     }
 
     /// Asks it to end in good order, and waits until it has. Does nothing if it has ended already.
@@ -138,13 +186,9 @@ impl Process {
         self.signal(self.launch.stop_by);
         // A paused process would hear of it only when resumed.
         self.resume();
-        let began = Instant::now();
-        while self.runs() {
-            if began.elapsed() > STOP_WITHIN {
-                self.kill();
-                return Err(format!("{} did not stop within {STOP_WITHIN:?} and was killed", self.name));
-            }
-            std::thread::sleep(LOOK_EVERY);
+        if self.wait(STOP_WITHIN).is_none() && self.runs() {
+            self.kill();
+            return Err(format!("{} did not stop within {STOP_WITHIN:?} and was killed", self.name));
         }
         Ok(())
     }
@@ -177,6 +221,11 @@ impl Process {
             let family = self.family();
             for id in family.iter().filter(|id| !stopped.contains(*id)) {
                 signal(*id, Signal::STOP);
+            }
+            // A signal takes effect a moment after it was sent.
+            let began = Instant::now();
+            while family.iter().any(|id| lives(*id) && letter(*id) != Some('T')) && began.elapsed() < STOP_WITHIN {
+                std::thread::sleep(LOOK_EVERY);
             }
             // A child may be made until its parent has stopped, so look until nobody is new.
             if family.iter().all(|id| stopped.contains(id)) {
@@ -274,7 +323,7 @@ mod tests {
         eventually("a child", || !children(id).is_empty());
         let child = children(id)[0];
         assert_eq!(process.pause(), [id, child]);
-        eventually("both stop", || [id, child].iter().all(|it| letter(*it) == Some('T')));
+        assert!([id, child].iter().all(|it| letter(*it) == Some('T')));
         process.resume();
         eventually("both go on", || [id, child].iter().all(|it| letter(*it) != Some('T')));
         process.kill();

@@ -3,9 +3,7 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Output, Stdio};
 
-use incumbent_testbed::{
-    POSTGRES_DATABASE, POSTGRES_PASSWORD, POSTGRES_USER, Passwords, PgBouncer, Postgres, Server, eventually,
-};
+use incumbent_testbed::{POSTGRES_DATABASE, POSTGRES_PASSWORD, POSTGRES_USER, Passwords, PgBouncer, Postgres, Server};
 
 /// Runs SQL as a client does: over TCP and with a password.
 fn client(server: &dyn Server, password: &str, sql: &str) -> Output {
@@ -65,7 +63,7 @@ fn a_pause_stops_sessions_that_are_open_too() {
     ask.write_all(b"select 'resumed';\n").unwrap();
     // One that was ending stays behind until its parent can bury it.
     let stopped = |id: &u32| ['T', 'Z'].contains(&state(*id));
-    eventually("all are stopped", || postgres.process().family().iter().all(stopped));
+    assert!(postgres.process().family().iter().all(stopped));
     assert!(postgres.process().family().len() > 2, "{:?}", postgres.process().family());
     postgres.resume();
     assert_eq!(answers.next().unwrap().unwrap(), "resumed");
