@@ -37,9 +37,9 @@ fn doomed() -> ! {
         }
     }
     eprintln!("doomed waits");
-    loop {
-        std::thread::park();
-    }
+    // If the test fails before it kills us, the end of our input is the end of us.
+    let _ = std::io::stdin().read_line(&mut String::new());
+    std::process::exit(1);
 }
 
 #[test]
@@ -50,6 +50,7 @@ fn servers_die_with_a_killed_test_and_leave_nothing() {
     let mut child: Child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "servers_die_with_a_killed_test_and_leave_nothing", "--nocapture"])
         .env(DOOMED, "1")
+        .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
