@@ -1,5 +1,7 @@
 //! The engines, one file and one feature each, and the one place that knows their schemes.
 
+#[cfg(feature = "file")]
+pub mod file;
 pub mod memory;
 
 use std::sync::Arc;
@@ -30,6 +32,8 @@ const SCHEMES: &[Scheme] = &[
 /// Connects to the engine at `place`, whose path is the namespace.
 pub async fn open(place: &Place) -> Result<Arc<dyn Engine>, Error> {
     match place.scheme() {
+        #[cfg(feature = "file")]
+        "file" => file::Files::open(place),
         "memory" => Ok(memory::Memory::open(place)?),
         unknown => Err(match SCHEMES.iter().find(|it| it.name == unknown) {
             Some(scheme) => Error::misconfigured(format!(
