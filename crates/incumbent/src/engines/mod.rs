@@ -1,7 +1,7 @@
 //! The engines, one file and one feature each, and the one place that knows their schemes.
 
-#[cfg(feature = "file")]
-pub mod file;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 pub mod memory;
 
 use std::sync::Arc;
@@ -32,9 +32,9 @@ const SCHEMES: &[Scheme] = &[
 /// Connects to the engine at `place`, whose path is the namespace.
 pub async fn open(place: &Place) -> Result<Arc<dyn Engine>, Error> {
     match place.scheme() {
-        #[cfg(feature = "file")]
-        "file" => file::Files::open(place),
         "memory" => Ok(memory::Memory::open(place)?),
+        #[cfg(feature = "etcd")]
+        "etcd" => etcd::Etcd::open(place).await,
         unknown => Err(match SCHEMES.iter().find(|it| it.name == unknown) {
             Some(scheme) => Error::misconfigured(format!(
                 "this program was built without {unknown}: build incumbent with the feature {:?}",

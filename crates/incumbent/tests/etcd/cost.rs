@@ -1,0 +1,112 @@
+//! What the server is asked, by its own count: no herd at a release, one lease and one keep-alive for many elections.
+
+use futures_util::StreamExt;
+use futures_util::future::join_all;
+use incumbent::Name;
+use incumbent::engine::{Claim, Renewal};
+use incumbent_testbed::{Etcd, Server as _};
+
+use crate::support::{LONG, bid, claim, engine, granted, jobs, leads, namespace, release, renewed, waits_behind};
+
+#[tokio::test]
+async fn a_release_wakes_one_of_two_hundred() {
+    let etcd = Etcd::debian().start().expect("starts");
+    let namespace = namespace();
+    let holder = engine(&etcd, &namespace).await;
+    let a = bid("a", LONG);
+    let first = granted(&*holder, &a).await;
+    // Each with an engine of its own would be 200 connections, and the same to the server.
+    let crowd = engine(&etcd, &namespace).await;
+    let mut waiting = Vec::new();
+    for number in 0..200 {
+        let bid = bid(&format!("c{number}"), LONG);
+        assert!(matches!(claim(&*crowd, &bid).await, Claim::Occupied { .. }));
+        let mut hints = crowd.watch(&jobs(), Some(&bid));
+        assert!(futures_util::poll!(hints.next()).is_pending());
+        waiting.push((bid, hints));
+    }
+    // All watches stand once each has been polled to where it waits for an event.
+    let (next, rest) = waiting.split_first_mut().expect("200");
+    let mut rest: futures_util::stream::SelectAll<_> = rest.iter_mut().map(|(_, hints)| hints).collect();
+    incumbent_testbed_ready(&etcd, &mut rest, &mut next.1).await;
+
+    let before = etcd.requests().expect("counts");
+    let ((), hint) = tokio::join!(release(&*holder, &a, first.token), next.1.next());
+    hint.expect("goes on").expect("the connection stands");
+    leads(&*crowd, &next.0).await;
+    assert!(futures_util::poll!(rest.next()).is_pending(), "nobody else was woken");
+    let asked = etcd.requests().expect("counts").since(&before);
+    let total: u64 = asked.iter().map(|(_, count)| count).sum();
+    assert!(total <= 12, "{asked:?}");
+}
+
+/// Polls all until the server has 200 watches.
+async fn incumbent_testbed_ready<R, N>(etcd: &Etcd, rest: &mut R, next: &mut N)
+where
+    R: futures_util::Stream + Unpin,
+    N: futures_util::Stream + Unpin,
+{
+    let watched = || etcd.requests().expect("counts").of("Watch") >= 2 * 200;
+    while !watched() {
+        assert!(futures_util::poll!(rest.next()).is_pending());
+        assert!(futures_util::poll!(next.next()).is_pending());
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn three_hundred_elections_cost_one_lease_and_one_keep_alive() {
+    let etcd = Etcd::debian().start().expect("starts");
+    let engine = engine(&etcd, &namespace()).await;
+    let a = bid("a", LONG);
+    let elections: Vec<Name> = (0..300).map(|it| Name::new(format!("e{it}")).expect("a good name")).collect();
+    let claims = join_all(elections.iter().map(|it| engine.claim(it, &a))).await;
+    let tokens: Vec<_> = claims
+        .into_iter()
+        .map(|it| match it.expect("answers") {
+            Claim::Granted(grant) => grant.token,
+            Claim::Occupied { leader, .. } => panic!("{leader:?} leads"),
+        })
+        .collect();
+    assert_eq!(etcd.requests().expect("counts").of("LeaseGrant"), 1);
+    let leases = etcd.etcdctl(&["lease", "list"]).expect("answers");
+    assert!(leases.contains("found 1 leases"), "{leases}");
+
+    let before = etcd.requests().expect("counts");
+    let renewals = join_all(elections.iter().zip(&tokens).map(|(it, token)| engine.renew(it, &a, *token))).await;
+    let mut counted = None;
+    for renewal in renewals {
+        match renewal.expect("answers") {
+            Renewal::Kept { grant, .. } => assert_eq!(*counted.get_or_insert(grant.counted_from), grant.counted_from),
+            Renewal::Gone => panic!("nobody was deposed"),
+        }
+    }
+    let asked = etcd.requests().expect("counts").since(&before);
+    assert!(asked.of("LeaseKeepAlive") <= 1, "{asked:?}");
+    // Reads: 300 in transactions of 64, once each. Writes of desks may still be under way.
+    let again = etcd.requests().expect("counts");
+    for (it, token) in elections.iter().zip(&tokens) {
+        assert!(matches!(engine.renew(it, &a, *token).await, Ok(Renewal::Kept { .. })));
+    }
+    let asked = etcd.requests().expect("counts").since(&again);
+    assert_eq!(asked.of("LeaseKeepAlive"), 0, "the last one is young enough");
+}
+
+#[tokio::test]
+async fn a_waiting_candidate_that_claims_again_only_reads() {
+    let etcd = Etcd::debian().start().expect("starts");
+    let namespace = namespace();
+    let (one, two) = (engine(&etcd, &namespace).await, engine(&etcd, &namespace).await);
+    let (a, b) = (bid("a", LONG), bid("b", LONG));
+    let held = granted(&*one, &a).await;
+    waits_behind(&*two, &b).await;
+    assert!(renewed(&*one, &a, held.token).await);
+    let revision = || etcd.etcdctl(&["get", "x", "-w", "json"]).expect("answers");
+    waits_behind(&*two, &b).await;
+    let before = revision();
+    for _ in 0..10 {
+        waits_behind(&*two, &b).await;
+        assert!(renewed(&*one, &a, held.token).await);
+    }
+    assert_eq!(revision(), before, "nothing was written");
+}

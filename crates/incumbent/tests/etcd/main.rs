@@ -1,0 +1,9 @@
+//! The engine on etcd, with real servers: the recipe, what it costs the server, what others in the same election see of it, and what it does when
+//! things go wrong. What it shares with all engines is checked by the conformance suite.
+#![cfg(feature = "etcd")]
+
+mod cost;
+mod interop;
+mod recipe;
+mod support;
+mod trouble;
