@@ -21,7 +21,14 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::{self, PemObject as _};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
+use crate::certificates::{Clients, Tls};
 use crate::server::Requests;
 
 pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
@@ -90,7 +97,8 @@ type Tally = Arc<Mutex<BTreeMap<String, u64>>>;
 pub(crate) struct Serving<S: Site> {
     site: Arc<S>,
     address: SocketAddr,
-    tls: Tls,
+    /// None for connections in the clear.
+    acceptor: Option<TlsAcceptor>,
     tally: Tally,
     running: Mutex<Option<Running>>,
     /// The thread stands still until this is dropped.
@@ -107,19 +115,14 @@ enum Order {
     Pause { paused: mpsc::Sender<()>, until_gone: mpsc::Receiver<()> },
 }
 
-/// Whether connections are encrypted.
-#[derive(Clone)]
-pub(crate) enum Tls {
-    Off,
-}
-
 impl<S: Site> Serving<S> {
     /// Serves on a free port.
-    pub(crate) fn start(site: S, tls: Tls) -> Result<Self, String> {
+    pub(crate) fn start(site: S, tls: Option<&Tls>) -> Result<Self, String> {
+        let acceptor = tls.map(acceptor_for).transpose()?;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(|wrong| format!("no free port: {wrong}"))?;
         let address = listener.local_addr().map_err(|wrong| wrong.to_string())?;
         let (running, pause) = (Mutex::default(), Mutex::default());
-        let serving = Self { site: Arc::new(site), address, tls, tally: Arc::default(), running, pause };
+        let serving = Self { site: Arc::new(site), address, acceptor, tally: Arc::default(), running, pause };
         serving.run(listener)?;
         Ok(serving)
     }
@@ -181,9 +184,9 @@ impl<S: Site> Serving<S> {
         listener.set_nonblocking(true).map_err(failed)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let (orders, inbox) = unbounded_channel();
-        let (site, tally, tls) = (self.site.clone(), self.tally.clone(), self.tls.clone());
+        let (site, tally, acceptor) = (self.site.clone(), self.tally.clone(), self.acceptor.clone());
         let thread = thread::Builder::new().name(format!("testbed-{}", self.address.port())).spawn(move || {
-            runtime.block_on(accept(site, tally, tls, listener, inbox));
+            runtime.block_on(accept(site, tally, acceptor, listener, inbox));
             // With the runtime go the connections.
         });
         *locked(&self.running) = Some(Running { orders, thread: thread.map_err(failed)? });
@@ -197,7 +200,13 @@ impl<S: Site> Drop for Serving<S> {
     }
 }
 
-async fn accept<S: Site>(site: Arc<S>, tally: Tally, tls: Tls, listener: TcpListener, mut inbox: UnboundedReceiver<Order>) {
+async fn accept<S: Site>(
+    site: Arc<S>,
+    tally: Tally,
+    acceptor: Option<TlsAcceptor>,
+    listener: TcpListener,
+    mut inbox: UnboundedReceiver<Order>,
+) {
     let listener = tokio::net::TcpListener::from_std(listener).expect("a bound listener on a running reactor");
     let keeper = site.clone();
     tokio::spawn(async move { keeper.housekeeping().await });
@@ -216,9 +225,18 @@ async fn accept<S: Site>(site: Arc<S>, tally: Tally, tls: Tls, listener: TcpList
                 let Ok((stream, _)) = accepted else { continue };
                 let _ = stream.set_nodelay(true);
                 let (site, tally) = (site.clone(), tally.clone());
-                match &tls {
-                    Tls::Off => {
+                match &acceptor {
+                    None => {
                         tokio::spawn(serve(stream, site, tally));
+                    }
+                    Some(acceptor) => {
+                        let handshake = acceptor.accept(stream);
+                        tokio::spawn(async move {
+                            // A client that does not trust us says so itself.
+                            if let Ok(stream) = handshake.await {
+                                serve(stream, site, tally).await;
+                            }
+                        });
                     }
                 }
             }
@@ -251,6 +269,31 @@ async fn answer<S: Site>(site: &S, tally: &Tally, request: Request<Incoming>) ->
     };
     *locked(tally).entry(format!("{} {}", site.verb(&ask), ask.path)).or_default() += 1;
     site.answer(ask).await
+}
+
+/// Shows the server's certificate, and asks for the client's if it must.
+fn acceptor_for(tls: &Tls) -> Result<TlsAcceptor, String> {
+    let unreadable = |wrong: pem::Error| format!("cannot read a certificate: {wrong}");
+    let chain = |path| CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(unreadable);
+    // Named, because other crates in the same program may have chosen another.
+    let provider = Arc::new(ring::default_provider());
+    let unusable = |wrong: &dyn std::fmt::Display| format!("cannot use a certificate: {wrong}");
+    let config = ServerConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(|wrong| unusable(&wrong))?;
+    let config = match tls.clients {
+        Clients::NeedNone => config.with_no_client_auth(),
+        Clients::MustShow => {
+            let mut roots = RootCertStore::empty();
+            roots.add_parsable_certificates(chain(&tls.authority)?);
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+            config.with_client_cert_verifier(verifier.map_err(|wrong| unusable(&wrong))?)
+        }
+    };
+    let key = PrivateKeyDer::from_pem_file(&tls.server.key).map_err(unreadable)?;
+    let mut config = config.with_single_cert(chain(&tls.server.certificate)?, key).map_err(|wrong| unusable(&wrong))?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
 /// Locks, whatever became of the thread that held the lock before: its panic is the one to read.

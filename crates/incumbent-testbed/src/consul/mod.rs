@@ -16,8 +16,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use self::store::{Lifetimes, Store};
+use crate::certificates::Tls;
 use crate::server::Requests;
-use crate::serving::{Access, Ask, Reply, Serving, Site, Tls, locked};
+use crate::serving::{Access, Ask, Reply, Serving, Site, locked};
 
 /// A running server. It stops when it is dropped.
 pub struct Consul {
@@ -86,6 +87,7 @@ pub struct ConsulPlan {
     lifetimes: Lifetimes,
     first_index: u64,
     tokens: BTreeMap<String, Access>,
+    tls: Option<Tls>,
 }
 
 impl Default for ConsulPlan {
@@ -95,6 +97,7 @@ impl Default for ConsulPlan {
             lifetimes: Lifetimes { ttl_min: Duration::from_secs(10), ttl_multiplier: 2.0 },
             first_index: 14,
             tokens: BTreeMap::new(),
+            tls: None,
         }
     }
 }
@@ -125,10 +128,16 @@ impl ConsulPlan {
         self
     }
 
+    /// Turns TLS on.
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
     /// Starts the server on a free loopback port.
     ///
     /// # Errors
-    /// If there is none.
+    /// If there is none, or the certificates cannot be read.
     pub fn start(self) -> Result<Consul, String> {
         let agent = Agent {
             store: Mutex::new(Store::new(self.first_index, self.lifetimes)),
@@ -136,7 +145,7 @@ impl ConsulPlan {
             tokens: self.tokens,
             session_ttl_min: self.lifetimes.ttl_min,
         };
-        Ok(Consul { serving: Serving::start(agent, Tls::Off)? })
+        Ok(Consul { serving: Serving::start(agent, self.tls.as_ref())? })
     }
 }
 

@@ -24,13 +24,15 @@ use tokio::sync::watch as channel;
 
 use self::lease::Lease;
 use self::store::Store;
+use crate::certificates::{Clients, Tls};
 use crate::server::Requests;
-use crate::serving::{Access, Ask, Reply, Serving, Site, Tls, locked};
+use crate::serving::{Access, Ask, Reply, Serving, Site, locked};
 
 /// A running server. It stops when it is dropped.
 pub struct Kubernetes {
     serving: Serving<Apiserver>,
     token: Option<String>,
+    tls: Option<Tls>,
 }
 
 impl Kubernetes {
@@ -59,18 +61,29 @@ impl Kubernetes {
 
     /// Scheme, host and port.
     pub fn url(&self) -> String {
-        format!("http://{}", self.address())
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.address())
     }
 
-    /// What clients need to reach it, with a token that may write if there is one: the content of a kubeconfig file.
+    /// What clients need to reach it, with a token that may write if there is one: the content of a kubeconfig file. With TLS it names
+    /// the files of the certificates.
     pub fn kubeconfig(&self) -> String {
-        let user = self.token.as_ref().map_or("{}".to_owned(), |it| format!("{{ token: {it:?} }}"));
+        let mut cluster = vec![format!("server: {:?}", self.url())];
+        let mut user: Vec<String> = self.token.iter().map(|it| format!("token: {it:?}")).collect();
+        if let Some(tls) = &self.tls {
+            cluster.push(format!("certificate-authority: {:?}", tls.authority));
+            if tls.clients == Clients::MustShow {
+                user.push(format!("client-certificate: {:?}", tls.client.certificate));
+                user.push(format!("client-key: {:?}", tls.client.key));
+            }
+        }
         format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: testbed\n\
-             clusters:\n- name: testbed\n  cluster: {{ server: {:?} }}\n\
-             users:\n- name: testbed\n  user: {user}\n\
+             clusters:\n- name: testbed\n  cluster: {{ {} }}\n\
+             users:\n- name: testbed\n  user: {{ {} }}\n\
              contexts:\n- name: testbed\n  context: {{ cluster: testbed, user: testbed, namespace: default }}\n",
-            self.url()
+            cluster.join(", "),
+            user.join(", ")
         )
     }
 
@@ -125,12 +138,13 @@ pub struct KubernetesPlan {
     first_version: u64,
     bookmark_every: Duration,
     tokens: BTreeMap<String, Access>,
+    tls: Option<Tls>,
 }
 
 impl Default for KubernetesPlan {
     fn default() -> Self {
         // A fresh real server has written about this much before its first client comes, and makes a bookmark every minute.
-        Self { first_version: 57, bookmark_every: Duration::from_secs(60), tokens: BTreeMap::new() }
+        Self { first_version: 57, bookmark_every: Duration::from_secs(60), tokens: BTreeMap::new(), tls: None }
     }
 }
 
@@ -153,10 +167,16 @@ impl KubernetesPlan {
         self
     }
 
+    /// Turns TLS on.
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
     /// Starts the server on a free loopback port.
     ///
     /// # Errors
-    /// If there is none.
+    /// If there is none, or the certificates cannot be read.
     pub fn start(self) -> Result<Kubernetes, String> {
         let token = self.tokens.iter().find(|(_, access)| **access == Access::Write).map(|(token, _)| token.clone());
         let cluster = Cluster {
@@ -165,10 +185,10 @@ impl KubernetesPlan {
             bookmark_every: self.bookmark_every,
             tokens: self.tokens,
         };
-        let serving = Serving::start(Apiserver { cluster: Arc::new(cluster), port: OnceLock::new() }, Tls::Off)?;
+        let serving = Serving::start(Apiserver { cluster: Arc::new(cluster), port: OnceLock::new() }, self.tls.as_ref())?;
         // Set before anybody can know the port, and so before anybody can ask.
         let _ = serving.site().port.set(serving.port());
-        Ok(Kubernetes { serving, token })
+        Ok(Kubernetes { serving, token, tls: self.tls })
     }
 }
 
