@@ -21,6 +21,8 @@ pub struct Place {
     password: Option<String>,
     hosts: Vec<Host>,
     path: Vec<String>,
+    /// Whether `//` stood before the hosts.
+    has_authority: bool,
     options: BTreeMap<String, String>,
 }
 
@@ -91,6 +93,7 @@ impl Place {
             password: None,
             hosts: Vec::new(),
             path: Vec::new(),
+            has_authority: rest.starts_with("//"),
             options: BTreeMap::new(),
         };
         let path = match rest.strip_prefix("//") {
@@ -156,6 +159,12 @@ impl Place {
     /// The path as text: `a/b/c`.
     pub fn namespace(&self) -> String {
         self.path.join("/")
+    }
+
+    /// The path as one of a file: `file:///a/b` and `file:/a/b` are `/a/b`, `file:a/b` is relative.
+    pub fn file_path(&self) -> PathBuf {
+        let path = self.namespace();
+        if self.has_authority && !path.is_empty() { PathBuf::from(format!("/{path}")) } else { PathBuf::from(path) }
     }
 
     /// Takes the last segment of the path off: the election's name, if it stands there.
@@ -318,7 +327,10 @@ mod tests {
             (place.hosts().len(), place.path()),
             (0, ["".to_owned(), "var".into(), "lock".into(), "jobs".into()].as_slice())
         );
-        assert_eq!(Place::parse("file:///var/lock").expect("good").namespace(), "var/lock");
+        assert_eq!(place.file_path(), PathBuf::from("/var/lock/jobs"));
+        assert_eq!(Place::parse("file:///var/lock").expect("good").file_path(), PathBuf::from("/var/lock"));
+        assert_eq!(Place::parse("file:jobs").expect("good").file_path(), PathBuf::from("jobs"));
+        assert_eq!(Place::parse("file:").expect("good").file_path(), PathBuf::new());
         assert_eq!(Place::parse("memory:").expect("good").namespace(), "");
         assert_eq!(Place::parse("redis://").expect("good").hosts_or_local(6379), ["127.0.0.1:6379"]);
     }

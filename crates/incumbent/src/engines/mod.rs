@@ -2,6 +2,8 @@
 
 #[cfg(feature = "etcd")]
 pub mod etcd;
+#[cfg(feature = "file")]
+pub mod file;
 pub mod memory;
 
 use std::sync::Arc;
@@ -32,6 +34,8 @@ const SCHEMES: &[Scheme] = &[
 /// Connects to the engine at `place`, whose path is the namespace.
 pub async fn open(place: &Place) -> Result<Arc<dyn Engine>, Error> {
     match place.scheme() {
+        #[cfg(feature = "file")]
+        "file" => file::Files::open(place),
         "memory" => Ok(memory::Memory::open(place)?),
         #[cfg(feature = "etcd")]
         "etcd" => etcd::Etcd::open(place).await,

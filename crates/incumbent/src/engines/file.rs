@@ -1,0 +1,589 @@
+//! Elections on one machine without any server: a kernel lock on a file, freed by the kernel when its holder dies, however it dies.
+//!
+//! ```text
+//!   DIR/NAME.lock              locked by the leader; holds the last term, in case the desk is lost
+//!   DIR/NAME.desk              who leads and led; replaced as a whole, by the leader
+//!   DIR/NAME.wish              what the leader is asked to do; written by anybody, removed with the leadership
+//!   DIR/NAME.candidates/ID     one for each that waits, locked by it: one that is not locked is left over from the dead
+//! ```
+//!
+//! The lock is `flock`'s: it belongs to the open file, so two elections in one process exclude each other too, and a program that is executed does not
+//! inherit it. It works between containers that share the directory on one kernel. It does not work between machines: network file systems are refused.
+//!
+//! There is no lease: a holder that stops renewing gives the lock back by itself when its ttl has passed, but one whose whole process is paused keeps it until
+//! it goes on or is killed. That is safe, and not live; a lock that was taken from a paused process would be neither.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+use incumbent_protocol::protocol::Token;
+use incumbent_protocol::time::Instant;
+use serde::{Deserialize, Serialize};
+
+use crate::clock;
+use crate::desk::Desk;
+use crate::engine::{Bid, Board, Candidate, Claim, Engine, Error, Farewell, Grant, Renewal, Wish};
+use crate::guarantees::{Exclusive, Guarantees, Notice, Order, Tokens, WhoseClock};
+use crate::identity::Identity;
+use crate::name::Name;
+use crate::place::Place;
+
+mod hints;
+
+/// A looker holds the lock for microseconds; a claim that meets one tries again at once, this often.
+const COLLISIONS_MAX: u32 = 5;
+
+/// File systems whose locks other machines do not see, or see too late, by their numbers in statfs.
+const REMOTE: &[(u32, &str)] = &[
+    (0x6969, "NFS"),
+    (0xFF53_4D42, "CIFS"),
+    (0xFE53_4D42, "SMB2"),
+    (0x517B, "SMB"),
+    (0x0102_1997, "9p"),
+    (0x00C3_6400, "Ceph"),
+    (0x0BD0_0BD0, "Lustre"),
+    (0x4750_4653, "GPFS"),
+    (0x5346_414F, "AFS"),
+    (0x0116_1970, "GFS2"),
+    (0x6573_5546, "FUSE"),
+];
+
+/// Elections in a directory. Clones share it.
+#[derive(Clone)]
+pub struct Files {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    directory: PathBuf,
+    hints: hints::Hints,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    held: BTreeMap<Name, Vec<Held>>,
+    waiting: BTreeMap<(Name, Identity), Waiting>,
+    /// When a seat that is kept for somebody was first seen so, by the term it was handed over in.
+    kept_since: BTreeMap<Name, (u64, Instant)>,
+}
+
+struct Held {
+    identity: Identity,
+    token: Token,
+    until: Instant,
+    /// Locked. Closing it is what frees the seat.
+    lock: File,
+}
+
+struct Waiting {
+    lock: File,
+    /// Locked, so that one left over from the dead can be told.
+    _marker: File,
+}
+
+/// What stands in a candidate's file.
+#[derive(Serialize, Deserialize)]
+struct Marker {
+    priority: i32,
+}
+
+impl Files {
+    /// The directory that the URL names, made if it is not there; the usual one if it names none.
+    pub(super) fn open(place: &Place) -> Result<Arc<dyn Engine>, Error> {
+        place.knows_only(&["network-filesystem"])?;
+        let directory = match place.file_path() {
+            path if path.as_os_str().is_empty() => usual_directory()?,
+            path => path,
+        };
+        let files = Files::at(&directory)?;
+        if let Some(kind) = remote_kind(&directory)? {
+            match place.option("network-filesystem") {
+                Some("allow") => {
+                    tracing::warn!(directory = %directory.display(), kind, "locks here are not seen by other machines")
+                }
+                Some(_) | None => {
+                    return Err(Error::misconfigured(format!(
+                        "{} is on {kind}, whose locks cannot be relied on between machines: use a local directory, or an engine on the \
+                         network; if only one machine uses it, add ?network-filesystem=allow",
+                        directory.display()
+                    )));
+                }
+            }
+        }
+        Ok(Arc::new(files))
+    }
+
+    /// Elections in `directory`, made if it is not there.
+    pub fn at(directory: &Path) -> Result<Files, Error> {
+        std::fs::create_dir_all(directory)
+            .map_err(|why| Error::misconfigured(format!("cannot make the directory {}: {why}", directory.display())))?;
+        Ok(Files {
+            inner: Arc::new(Inner {
+                directory: directory.to_owned(),
+                hints: hints::Hints::of(directory),
+                state: Mutex::default(),
+            }),
+        })
+    }
+
+    /// Files may be slow, so they are not waited for on the thread that renews.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        act: impl FnOnce(&Inner) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let inner = Arc::clone(&self.inner);
+        let done = tokio::task::spawn_blocking(move || act(&inner)).await;
+        done.unwrap_or_else(|why| Err(Error::unknown(format!("the thread for files has ended: {why}"))))
+    }
+
+    /// Lets go of a seat that is not renewed.
+    fn let_go_in_time(&self, election: Name, token: Token, until: Instant) {
+        let inner = Arc::downgrade(&self.inner);
+        tokio::spawn(async move {
+            let mut until = until;
+            loop {
+                tokio::time::sleep(until - clock::now()).await;
+                let Some(inner) = inner.upgrade() else { return };
+                let checked = tokio::task::spawn_blocking({
+                    let election = election.clone();
+                    move || inner.expire(&election, token)
+                });
+                match checked.await {
+                    Ok(Some(later)) => until = later,
+                    Ok(None) | Err(_) => return,
+                }
+            }
+        });
+    }
+}
+
+/// Where tokens outlast a reboot.
+fn usual_directory() -> Result<PathBuf, Error> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(PathBuf::from("/var/lib/incumbent"));
+    }
+    let from = |key: &str| std::env::var_os(key).filter(|it| !it.is_empty()).map(PathBuf::from);
+    from("XDG_STATE_HOME")
+        .or_else(|| from("HOME").map(|it| it.join(".local/state")))
+        .map(|it| it.join("incumbent"))
+        .ok_or_else(|| Error::misconfigured("no home to keep elections in: name a directory, for example file:/var/lib/jobs"))
+}
+
+fn remote_kind(directory: &Path) -> Result<Option<&'static str>, Error> {
+    let stat = rustix::fs::statfs(directory)
+        .map_err(|why| Error::misconfigured(format!("cannot see what file system {} is on: {why}", directory.display())))?;
+    // Some are negative as the kernel gives them.
+    let number = (stat.f_type as u64 & 0xFFFF_FFFF) as u32;
+    Ok(REMOTE.iter().find(|(it, _)| *it == number).map(|(_, kind)| *kind))
+}
+
+impl Inner {
+    fn path(&self, election: &Name, what: &str) -> PathBuf {
+        self.directory.join(format!("{election}.{what}"))
+    }
+
+    fn trouble(&self, doing: &str) -> impl Fn(std::io::Error) -> Error {
+        let directory = self.directory.display().to_string();
+        move |why| match why.kind() {
+            std::io::ErrorKind::PermissionDenied => {
+                Error::misconfigured(format!("may not {doing} in {directory}: give this user the right to write there"))
+            }
+            _ => Error::refused(format!("cannot {doing} in {directory}: {why}")),
+        }
+    }
+
+    fn open_lock(&self, election: &Name) -> Result<File, Error> {
+        let path = self.path(election, "lock");
+        OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(self.trouble("open a lock"))
+    }
+
+    /// Whether the lock is still the file under its name: one that was removed locks nobody out.
+    fn is_in_place(&self, election: &Name, lock: &File) -> bool {
+        let there = std::fs::metadata(self.path(election, "lock"));
+        matches!((lock.metadata(), there), (Ok(own), Ok(there)) if own.ino() == there.ino() && own.dev() == there.dev())
+    }
+
+    fn read_desk(&self, election: &Name) -> Result<Desk, Error> {
+        match std::fs::read(self.path(election, "desk")) {
+            Ok(text) => Desk::read(&text).map_err(|why| why.during(&format!("{}", self.path(election, "desk").display()))),
+            Err(why) if why.kind() == std::io::ErrorKind::NotFound => Ok(Desk::default()),
+            Err(why) => Err(self.trouble("read a desk")(why)),
+        }
+    }
+
+    /// Replaces a file as a whole, safe on disk before anybody can see it.
+    fn replace(&self, path: &Path, text: &str) -> Result<(), Error> {
+        let attempt = || {
+            let fresh = path.with_extension(format!("{:016x}.new", crate::identity::nonce()));
+            let mut file = File::create(&fresh)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            std::fs::rename(&fresh, path)?;
+            File::open(&self.directory)?.sync_all()
+        };
+        attempt().map_err(self.trouble("write a file"))
+    }
+
+    fn claim(&self, election: &Name, bid: &Bid) -> Result<Claimed, Error> {
+        let mut state = self.state.lock().expect("nobody panics with it");
+        let now = clock::now();
+        let own = state.held.get_mut(election).and_then(|it| it.iter_mut().find(|it| it.identity == bid.identity));
+        if let Some(held) = own
+            && now < held.until
+            && self.is_in_place(election, &held.lock)
+        {
+            held.until = now + bid.ttl;
+            return Ok(Claimed::Again(held.token));
+        }
+        self.expire_in(&mut state, election);
+        let key = (election.clone(), bid.identity.clone());
+        if !state.waiting.contains_key(&key) {
+            let waiting = Waiting { lock: self.open_lock(election)?, _marker: self.mark(election, bid)? };
+            state.waiting.insert(key.clone(), waiting);
+        }
+        let desk = self.read_desk(election)?;
+        if self.is_kept_from(&mut state, election, &desk, &bid.identity) {
+            return Ok(Claimed::Occupied(None));
+        }
+        let lock = &state.waiting[&key].lock;
+        if !take(lock, desk.holder.is_none())? {
+            return Ok(Claimed::Occupied(desk.holder.map(|it| it.leader())));
+        }
+        if !self.is_in_place(election, lock) {
+            // Somebody has removed the file: what is locked locks nobody out. Begin anew.
+            state.waiting.remove(&key);
+            return Err(Error::refused("the lock was removed while it was waited for"));
+        }
+        // What was read before may be old by now.
+        let mut desk = match self.read_desk(election) {
+            Ok(desk) if !self.is_kept_from(&mut state, election, &desk, &bid.identity) => desk,
+            Ok(_) => {
+                let _ = state.waiting[&key].lock.unlock();
+                return Ok(Claimed::Occupied(None));
+            }
+            Err(why) => {
+                let _ = state.waiting[&key].lock.unlock();
+                return Err(why);
+            }
+        };
+        let mut waiting = state.waiting.remove(&key).expect("put there above");
+        if let Some(former) = desk.holder.take() {
+            desk.remember(former, "process died");
+        }
+        let term = desk.term.max(last_term(&mut waiting.lock)) + 1;
+        let token = desk.token(term, bid.seen)?;
+        desk.term = term;
+        desk.seat(bid, token);
+        write_term(&mut waiting.lock, term).map_err(self.trouble("write a term"))?;
+        // Once the desk says who leads, wishes may come: a former leader's must be gone before.
+        let _ = std::fs::remove_file(self.path(election, "wish"));
+        self.replace(&self.path(election, "desk"), &desk.write())?;
+        self.unmark(election, &bid.identity);
+        let until = now + bid.ttl;
+        state.kept_since.remove(election);
+        let seats = state.held.entry(election.clone()).or_default();
+        seats.push(Held { identity: bid.identity.clone(), token, until, lock: waiting.lock });
+        Ok(Claimed::Now(token, until))
+    }
+
+    /// Whether the seat is kept for somebody else, and has not been for too long.
+    fn is_kept_from(&self, state: &mut State, election: &Name, desk: &Desk, bidder: &Identity) -> bool {
+        let Some(kept) = desk.kept.as_ref().filter(|_| desk.is_kept_from(bidder)) else { return false };
+        let now = clock::now();
+        let since = state.kept_since.entry(election.clone()).or_insert((desk.term, now));
+        if since.0 != desk.term {
+            *since = (desk.term, now);
+        }
+        now - since.1 < Duration::from_millis(kept.ms)
+    }
+
+    fn mark(&self, election: &Name, bid: &Bid) -> Result<File, Error> {
+        let directory = self.path(election, "candidates");
+        let attempt = || {
+            std::fs::create_dir_all(&directory)?;
+            let mut file = File::create(directory.join(bid.identity.as_str()))?;
+            file.try_lock()?;
+            let text = serde_json::to_string(&Marker { priority: bid.priority })?;
+            file.write_all(text.as_bytes())?;
+            Ok(file)
+        };
+        attempt().map_err(self.trouble("stand as a candidate"))
+    }
+
+    fn unmark(&self, election: &Name, identity: &Identity) {
+        let _ = std::fs::remove_file(self.path(election, "candidates").join(identity.as_str()));
+    }
+
+    fn renew(&self, election: &Name, bid: &Bid, token: Token) -> Result<Renewal, Error> {
+        let mut state = self.state.lock().expect("nobody panics with it");
+        self.expire_in(&mut state, election);
+        let held = state.held.get_mut(election).and_then(|it| it.iter_mut().find(|it| it.token == token));
+        let Some(held) = held else { return Ok(Renewal::Gone) };
+        if !self.is_in_place(election, &held.lock) {
+            return Ok(Renewal::Gone);
+        }
+        held.until = clock::now() + bid.ttl;
+        let wish = match std::fs::read(self.path(election, "wish")) {
+            Ok(text) => serde_json::from_slice(&text).ok().filter(|it: &Wish| it.token == token),
+            Err(_) => None,
+        };
+        Ok(Renewal::Kept { grant: Grant::of(token), wish })
+    }
+
+    fn release(&self, election: &Name, token: Token, farewell: &Farewell) -> Result<(), Error> {
+        let mut state = self.state.lock().expect("nobody panics with it");
+        let Some(seats) = state.held.get_mut(election) else { return Ok(()) };
+        let Some(at) = seats.iter().position(|it| it.token == token) else { return Ok(()) };
+        let mut desk = self.read_desk(election)?;
+        if desk.leave(token, farewell) {
+            self.replace(&self.path(election, "desk"), &desk.write())?;
+        }
+        let _ = std::fs::remove_file(self.path(election, "wish"));
+        // Closing is what frees the seat and what the others hear; all else is done by then.
+        drop(seats.remove(at));
+        Ok(())
+    }
+
+    /// Gives back what was not renewed in time.
+    fn expire_in(&self, state: &mut State, election: &Name) {
+        let now = clock::now();
+        let Some(seats) = state.held.get_mut(election) else { return };
+        while let Some(at) = seats.iter().position(|it| now >= it.until) {
+            let held = seats.remove(at);
+            if let Ok(mut desk) = self.read_desk(election)
+                && desk.holder.as_ref().is_some_and(|it| it.token == held.token)
+            {
+                let former = desk.holder.take().expect("looked at above");
+                desk.remember(former, "lease expired");
+                let _ = self.replace(&self.path(election, "desk"), &desk.write());
+            }
+        }
+    }
+
+    /// When to look again, if the seat is still held.
+    fn expire(&self, election: &Name, token: Token) -> Option<Instant> {
+        let mut state = self.state.lock().expect("nobody panics with it");
+        self.expire_in(&mut state, election);
+        state.held.get(election).and_then(|it| it.iter().find(|it| it.token == token)).map(|it| it.until)
+    }
+
+    /// Whether somebody holds the lock, asked without standing in anybody's way for long.
+    fn is_held(&self, election: &Name) -> Result<bool, Error> {
+        let lock = match File::open(self.path(election, "lock")) {
+            Ok(lock) => lock,
+            Err(why) if why.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+            Err(why) => return Err(self.trouble("open a lock")(why)),
+        };
+        match lock.try_lock_shared() {
+            Ok(()) => Ok(false),
+            Err(TryLockError::WouldBlock) => Ok(true),
+            Err(TryLockError::Error(why)) => Err(self.trouble("try a lock")(why)),
+        }
+    }
+
+    fn look(&self, election: &Name) -> Result<Board, Error> {
+        let mut board = self.read_desk(election)?.board(self.candidates(election)?);
+        if !self.is_held(election)? {
+            board.leaders.clear();
+        }
+        Ok(board)
+    }
+
+    fn candidates(&self, election: &Name) -> Result<Vec<Candidate>, Error> {
+        let entries = match std::fs::read_dir(self.path(election, "candidates")) {
+            Ok(entries) => entries,
+            Err(why) if why.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(why) => return Err(self.trouble("list candidates")(why)),
+        };
+        let mut candidates = Vec::new();
+        for entry in entries.filter_map(Result::ok) {
+            let Ok(mut file) = File::open(entry.path()) else { continue };
+            if file.try_lock_shared().is_ok() {
+                // Its process is dead.
+                let _ = std::fs::remove_file(entry.path());
+                continue;
+            }
+            let mut text = String::new();
+            let _ = file.read_to_string(&mut text);
+            let priority = serde_json::from_str(&text).map_or(0, |it: Marker| it.priority);
+            candidates.push(Candidate { identity: Identity::stored(entry.file_name().to_string_lossy()), priority });
+        }
+        candidates.sort_by(|a, b| a.identity.cmp(&b.identity));
+        Ok(candidates)
+    }
+
+    fn ask(&self, election: &Name, wish: &Wish) -> Result<(), Error> {
+        let mut desk = self.read_desk(election)?;
+        desk.ask(wish)?;
+        if !self.is_held(election)? {
+            return Err(Error::refused(format!("the leadership with token {} is no longer in office", wish.token)));
+        }
+        let text = serde_json::to_string(wish).expect("a wish is plain");
+        self.replace(&self.path(election, "wish"), &text)
+    }
+
+    /// Changes the desk under the lock, one's own or one that is free.
+    fn change_desk(
+        &self,
+        election: &Name,
+        holder: Option<Token>,
+        change: impl FnOnce(&mut Desk) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let state = self.state.lock().expect("nobody panics with it");
+        let own = state.held.get(election).is_some_and(|it| it.iter().any(|it| Some(it.token) == holder || holder.is_none()));
+        let lock = self.open_lock(election)?;
+        if !own && !take(&lock, true)? {
+            return Err(Error::refused("somebody leads at present: ask again when nobody does"));
+        }
+        let mut desk = self.read_desk(election)?;
+        change(&mut desk)?;
+        self.replace(&self.path(election, "desk"), &desk.write())
+    }
+}
+
+/// What became of a claim.
+enum Claimed {
+    Now(Token, Instant),
+    Again(Token),
+    Occupied(Option<crate::engine::Leader>),
+}
+
+/// Takes the lock if nobody has it. `patient` if nobody is known to lead: then who has it is only looking.
+fn take(lock: &File, patient: bool) -> Result<bool, Error> {
+    for _ in 0..if patient { COLLISIONS_MAX } else { 1 } {
+        match lock.try_lock() {
+            Ok(()) => return Ok(true),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(u64::from(patient))),
+            Err(TryLockError::Error(why)) => return Err(Error::refused(format!("cannot lock a file: {why}"))),
+        }
+    }
+    Ok(false)
+}
+
+/// The term that stands in the lock; 0 if none does.
+fn last_term(lock: &mut File) -> u64 {
+    let mut text = String::new();
+    let read = lock.seek(SeekFrom::Start(0)).and_then(|_| lock.read_to_string(&mut text));
+    read.ok().and_then(|_| text.trim().parse().ok()).unwrap_or(0)
+}
+
+/// Twenty digits, so that a later one always covers an earlier.
+fn write_term(lock: &mut File, term: u64) -> std::io::Result<()> {
+    lock.seek(SeekFrom::Start(0))?;
+    lock.write_all(format!("{term:020}\n").as_bytes())?;
+    lock.sync_all()
+}
+
+#[async_trait]
+impl Engine for Files {
+    fn guarantees(&self) -> Guarantees {
+        Guarantees {
+            engine: "file",
+            exclusive: Exclusive::OnOneMachine,
+            tokens: Tokens::Durable,
+            token_source: "a counter in the file, synced to disk",
+            clock: WhoseClock::Kernel,
+            notice: Notice::Pushed,
+            order: Order::Race,
+            seats_max: 1,
+            lists_candidates: true,
+            keeps_history: true,
+            ttl_min: Duration::from_millis(100),
+            ttl_max: Duration::from_secs(86_400),
+            caveats: vec![
+                "It is for one machine: containers that share the directory on one kernel are fine, other machines are not.",
+                "A holder whose whole process is paused keeps the seat until it goes on or is killed.",
+            ],
+        }
+    }
+
+    async fn claim(&self, election: &Name, bid: &Bid) -> Result<Claim, Error> {
+        let (name, own) = (election.clone(), bid.clone());
+        let claimed = self.blocking(move |it| it.claim(&name, &own)).await?;
+        Ok(match claimed {
+            Claimed::Now(token, until) => {
+                self.let_go_in_time(election.clone(), token, until);
+                Claim::Granted(Grant::of(token))
+            }
+            Claimed::Again(token) => Claim::Granted(Grant::of(token)),
+            Claimed::Occupied(leader) => Claim::Occupied { leader, free_in: None },
+        })
+    }
+
+    async fn renew(&self, election: &Name, bid: &Bid, token: Token) -> Result<Renewal, Error> {
+        let (name, own) = (election.clone(), bid.clone());
+        self.blocking(move |it| it.renew(&name, &own, token)).await
+    }
+
+    async fn release(&self, election: &Name, _bid: &Bid, token: Token, farewell: &Farewell) -> Result<(), Error> {
+        let (name, farewell) = (election.clone(), farewell.clone());
+        self.blocking(move |it| it.release(&name, token, &farewell)).await
+    }
+
+    async fn look(&self, election: &Name) -> Result<Board, Error> {
+        let name = election.clone();
+        self.blocking(move |it| it.look(&name)).await
+    }
+
+    async fn withdraw(&self, election: &Name, bid: &Bid) -> Result<(), Error> {
+        let (name, identity) = (election.clone(), bid.identity.clone());
+        self.blocking(move |it| {
+            let mut state = it.state.lock().expect("nobody panics with it");
+            state.waiting.remove(&(name.clone(), identity.clone()));
+            it.unmark(&name, &identity);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn proclaim(&self, election: &Name, _bid: &Bid, token: Token, value: &str) -> Result<(), Error> {
+        let (name, value) = (election.clone(), value.to_owned());
+        self.blocking(move |it| {
+            it.change_desk(&name, Some(token), |desk| match desk.holder.as_mut().filter(|holder| holder.token == token) {
+                Some(holder) => {
+                    holder.value = value;
+                    Ok(())
+                }
+                None => Err(Error::refused(format!("token {token} is no longer in office"))),
+            })
+        })
+        .await
+    }
+
+    async fn ask(&self, election: &Name, wish: &Wish) -> Result<(), Error> {
+        let (name, wish) = (election.clone(), wish.clone());
+        self.blocking(move |it| it.ask(&name, &wish)).await
+    }
+
+    async fn raise(&self, election: &Name, above: Token) -> Result<(), Error> {
+        let name = election.clone();
+        self.blocking(move |it| {
+            it.change_desk(&name, None, |desk| {
+                desk.raise(above);
+                Ok(())
+            })
+        })
+        .await
+    }
+
+    fn watch(&self, election: &Name, bid: Option<&Bid>) -> BoxStream<'static, Result<(), Error>> {
+        let holds = |bid: &Bid| {
+            let state = self.inner.state.lock().expect("nobody panics with it");
+            state.held.get(election).is_some_and(|it| it.iter().any(|it| it.identity == bid.identity))
+        };
+        let wanted = match bid {
+            Some(bid) if holds(bid) => hints::Wanted::Wish,
+            Some(_) => hints::Wanted::Seat,
+            None => hints::Wanted::Anything,
+        };
+        self.inner.hints.watch(election, wanted)
+    }
+}

@@ -1,0 +1,87 @@
+//! Elections in a directory: the conformance suite, and what only a file can do wrong.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use incumbent::conformance::{Subject, bid, check, fresh_name};
+use incumbent::election::Builder;
+use incumbent::engine::Claim;
+use incumbent::engines::file::Files;
+use incumbent::{Election, Engine, Name, Timing};
+
+struct Directory(tempfile::TempDir);
+
+impl Directory {
+    fn new() -> Directory {
+        Directory(tempfile::tempdir().expect("a temporary directory"))
+    }
+}
+
+#[async_trait]
+impl Subject for Directory {
+    async fn engine(&self) -> Arc<dyn Engine> {
+        Arc::new(Files::at(self.0.path()).expect("a good directory"))
+    }
+
+    fn election(&self, name: &Name) -> Builder {
+        let timing = Timing::of(self.ttl()).build().expect("a good ttl");
+        Election::on(format!("file:{}", self.0.path().display())).name(name.as_str()).own_connection().timing(timing)
+    }
+
+    fn ttl(&self) -> Duration {
+        Duration::from_millis(600)
+    }
+}
+
+#[tokio::test]
+async fn files_conform() {
+    check(&Directory::new()).await;
+}
+
+async fn token(engine: &dyn Engine, election: &Name, subject: &Directory) -> Option<u64> {
+    match engine.claim(election, &bid(subject, "a")).await.expect("the directory is there") {
+        Claim::Granted(grant) => Some(grant.token.get()),
+        Claim::Occupied { .. } => None,
+    }
+}
+
+#[tokio::test]
+async fn tokens_survive_the_loss_of_the_desk() {
+    let (directory, election) = (Directory::new(), fresh_name("desk"));
+    for expected in 1..4 {
+        let engine = directory.engine().await;
+        assert_eq!(token(&*engine, &election, &directory).await, Some(expected));
+        drop(engine);
+        std::fs::remove_file(directory.0.path().join(format!("{election}.desk"))).expect("was written");
+    }
+}
+
+#[tokio::test]
+async fn a_lock_that_was_removed_is_no_leadership() {
+    let (directory, election) = (Directory::new(), fresh_name("removed"));
+    let (first, second) = (directory.engine().await, directory.engine().await);
+    let a = bid(&directory, "a");
+    let Ok(Claim::Granted(grant)) = first.claim(&election, &a).await else { panic!("a new election is free") };
+    std::fs::remove_file(directory.0.path().join(format!("{election}.lock"))).expect("was made");
+    let renewal = first.renew(&election, &a, grant.token).await.expect("the directory is there");
+    assert_eq!(renewal, incumbent::engine::Renewal::Gone);
+    assert!(token(&*second, &election, &directory).await > Some(grant.token.get()), "the desk remembers");
+}
+
+#[tokio::test]
+async fn a_desk_that_is_no_desk_stops_the_election_rather_than_the_tokens() {
+    let (directory, election) = (Directory::new(), fresh_name("garbage"));
+    std::fs::write(directory.0.path().join(format!("{election}.desk")), "garbage").expect("writable");
+    let engine = directory.engine().await;
+    let why = engine.claim(&election, &bid(&directory, "a")).await.expect_err("not a desk").to_string();
+    assert!(why.contains("not written by incumbent") && why.contains(".desk"), "{why}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_is_refused_in_one_line() {
+    for (url, word) in [("file:/proc/no/such/x", "cannot make the directory"), ("file:/tmp/x?colour=red", "no option")] {
+        let why = Election::on(url).build().await.expect_err(url).to_string();
+        assert!(why.contains(word) && !why.contains('\n'), "{url}: {why}");
+    }
+}

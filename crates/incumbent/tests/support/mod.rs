@@ -1,0 +1,82 @@
+//! What the tests of engines on a network share: the engine as the conformance suite's subject, and a line to it that can be made to fail.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use incumbent::conformance::{Line, Subject};
+use incumbent::election::Builder;
+use incumbent::place::Place;
+use incumbent::{Election, Engine, Name, Timing, engines};
+use incumbent_testbed::{Relay, Way};
+
+/// An engine behind a port on this machine.
+pub struct Networked {
+    /// Where it serves.
+    pub port: u16,
+    /// The URL that leads to it through a port: its own, or a relay's.
+    pub url: fn(u16) -> String,
+    /// What to test with.
+    pub ttl: Duration,
+}
+
+impl Networked {
+    fn election_through(&self, port: u16, name: &Name) -> Builder {
+        let timing = Timing::of(self.ttl).build().expect("a good ttl");
+        Election::on((self.url)(port)).name(name.as_str()).own_connection().timing(timing)
+    }
+}
+
+#[async_trait]
+impl Subject for Networked {
+    async fn engine(&self) -> Arc<dyn Engine> {
+        let place = Place::parse(&(self.url)(self.port)).expect("a good URL");
+        engines::open(&place).await.unwrap_or_else(|why| panic!("cannot open {place}: {why}"))
+    }
+
+    fn election(&self, name: &Name) -> Builder {
+        self.election_through(self.port, name)
+    }
+
+    fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    fn line(&self) -> Option<Box<dyn Line>> {
+        let relay = Relay::before(&format!("127.0.0.1:{}", self.port)).expect("a free port");
+        Some(Box::new(Relayed { relay, to: Networked { port: self.port, url: self.url, ttl: self.ttl } }))
+    }
+}
+
+/// A line through a relay.
+struct Relayed {
+    relay: Relay,
+    to: Networked,
+}
+
+impl Line for Relayed {
+    fn election(&self, name: &Name) -> Builder {
+        self.to.election_through(self.relay.port(), name)
+    }
+
+    fn swallow(&self) {
+        self.relay.partition();
+    }
+
+    fn cut(&self) {
+        self.relay.cut();
+    }
+
+    fn swallow_replies(&self) {
+        self.relay.replies(Way::Lose);
+    }
+
+    fn delay_replies(&self, by: Duration) {
+        self.relay.replies(Way::Delay(by));
+    }
+
+    fn heal(&self) {
+        self.relay.heal();
+    }
+}
