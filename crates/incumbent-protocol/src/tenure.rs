@@ -115,6 +115,8 @@ struct Contest {
     not_before: Instant,
     /// A hint came while an answer was waited for.
     hinted: bool,
+    /// A hint made it, and not the clock. The next one must wait: hints come for nothing too, and in numbers.
+    prompted: bool,
 }
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -323,8 +325,13 @@ impl Tenure {
     fn contend_after(&mut self, wait: Duration, at_least: Duration) {
         self.failures = 0;
         self.waiting = None;
-        self.phase =
-            Phase::Contending(Contest { next: Move::Claim, at: self.now + wait, not_before: self.now + at_least, hinted: false });
+        self.phase = Phase::Contending(Contest {
+            next: Move::Claim,
+            at: self.now + wait,
+            not_before: self.now + at_least,
+            hinted: false,
+            prompted: false,
+        });
     }
 
     fn on_hint(&mut self) {
@@ -332,7 +339,9 @@ impl Tenure {
             Phase::Contending(contest) => {
                 contest.hinted = true;
                 if contest.next == Move::Claim && contest.at != Instant::NEVER {
-                    contest.at = contest.at.min(contest.not_before.max(self.now));
+                    let at = contest.not_before.max(self.now);
+                    contest.prompted |= at < contest.at;
+                    contest.at = contest.at.min(at);
                 }
             }
             // Somebody may want something of the holder, which it learns with a renewal; but nobody can make it ask without end.
@@ -462,15 +471,22 @@ impl Tenure {
                 None => self.make_move(Move::Adopt(token), Duration::ZERO),
             },
             Outcome::Occupied { free_in, .. } => {
-                let hinted = matches!(self.phase, Phase::Contending(Contest { hinted: true, .. }));
-                // What the service says of itself is better than a habit; but nobody asks more often than a retry.
-                let wait = if hinted {
-                    timing.retry()
-                } else {
-                    free_in.map_or(timing.poll(), |it| it.min(timing.poll()).max(timing.retry()))
+                let (hinted, prompted) = match self.phase {
+                    Phase::Contending(contest) => (contest.hinted, contest.prompted),
+                    Phase::Idle | Phase::InOffice(_) | Phase::Overrun { .. } | Phase::Releasing { .. } => (false, false),
+                };
+                // What the service says of itself is better than a habit; but nobody asks more often than a retry, save once for a hint.
+                let wait = match (hinted, prompted) {
+                    (true, false) => Duration::ZERO,
+                    (true, true) => timing.retry(),
+                    (false, _) => free_in.map_or(timing.poll(), |it| it.min(timing.poll()).max(timing.retry())),
                 };
                 let wait = timing.jittered(wait, &mut self.chance);
                 self.not_held(wait, out);
+                if let Phase::Contending(contest) = &mut self.phase {
+                    contest.prompted = hinted && !prompted;
+                    contest.not_before = if prompted { contest.not_before } else { self.now };
+                }
             }
             // An inquiry that finds the seat free is followed at once; a claim that does has lost a race or met an odd service.
             Outcome::Vacant if sent.call == Call::Inquire => self.not_held(Duration::ZERO, out),
@@ -506,7 +522,7 @@ impl Tenure {
 
     fn make_move(&mut self, next: Move, wait: Duration) {
         let at = self.now + wait;
-        self.phase = Phase::Contending(Contest { next, at, not_before: at, hinted: false });
+        self.phase = Phase::Contending(Contest { next, at, not_before: at, hinted: false, prompted: false });
     }
 
     /// How long to wait after one more failure: doubling from a retry to a poll, which a service bears in quiet times too.

@@ -261,6 +261,8 @@ impl Clerk {
         if let Outcome::Occupied { .. } = outcome {
             self.progress.send_modify(|it| it.occupied += 1);
             self.watch();
+            // An engine that would grant less than this has lost its memory, and must know that somebody remembers.
+            self.bid.seen = self.bid.seen.max(leader.as_ref().map(|it| it.token));
             self.consider_preemption(leader);
         }
         self.step(Input::Answer { call, outcome });

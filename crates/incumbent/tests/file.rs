@@ -1,5 +1,7 @@
 //! Elections in a directory: the conformance suite, and what only a file can do wrong.
 
+mod support;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +11,7 @@ use incumbent::election::Builder;
 use incumbent::engine::Claim;
 use incumbent::engines::file::Files;
 use incumbent::{Election, Engine, Name, Timing};
+use support::processes::Arena;
 
 struct Directory(tempfile::TempDir);
 
@@ -84,4 +87,17 @@ async fn what_cannot_be_is_refused_in_one_line() {
         let why = Election::on(url).build().await.expect_err(url).to_string();
         assert!(why.contains(word) && !why.contains('\n'), "{url}: {why}");
     }
+}
+
+#[test]
+fn contender() {
+    support::processes::be_a_contender();
+}
+
+#[test]
+fn a_killed_process_is_replaced_at_once() {
+    let directory = Directory::new();
+    // So long a lease that only the kernel can have told of the death.
+    let arena = Arena::new(format!("file:{}", directory.0.path().display()), Duration::from_secs(600));
+    support::processes::a_killed_holder_is_replaced(&arena);
 }

@@ -192,11 +192,13 @@ impl Inner {
 
     fn trouble(&self, doing: &str) -> impl Fn(std::io::Error) -> Error {
         let directory = self.directory.display().to_string();
-        move |why| match why.kind() {
-            std::io::ErrorKind::PermissionDenied => {
+        let doing = doing.to_owned();
+        move |why| {
+            if why.kind() == std::io::ErrorKind::PermissionDenied {
                 Error::misconfigured(format!("may not {doing} in {directory}: give this user the right to write there"))
+            } else {
+                Error::refused(format!("cannot {doing} in {directory}: {why}"))
             }
-            _ => Error::refused(format!("cannot {doing} in {directory}: {why}")),
         }
     }
 

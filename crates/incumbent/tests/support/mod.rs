@@ -11,14 +11,16 @@ use incumbent::place::Place;
 use incumbent::{Election, Engine, Name, Timing, engines};
 use incumbent_testbed::{Relay, Way};
 
+pub(crate) mod processes;
+
 /// An engine behind a port on this machine.
-pub struct Networked {
+pub(crate) struct Networked {
     /// Where it serves.
-    pub port: u16,
+    pub(crate) port: u16,
     /// The URL that leads to it through a port: its own, or a relay's.
-    pub url: fn(u16) -> String,
+    pub(crate) url: fn(u16) -> String,
     /// What to test with.
-    pub ttl: Duration,
+    pub(crate) ttl: Duration,
 }
 
 impl Networked {
