@@ -50,7 +50,7 @@ impl Observer {
     pub async fn next(&mut self) -> Option<Leader> {
         let told = first(&self.told);
         let nothing_told = self.told == View::Unseen;
-        let is_news = |it: &View| *it != View::Unseen && (nothing_told || first(it) != told);
+        let is_news = |it: &View| *it != View::Unseen && (nothing_told || !same(&first(it), &told));
         match self.view.wait_for(is_news).await {
             Ok(seen) => self.told.clone_from(&seen),
             // The engine's thread has ended with the process; there is nothing more to see.
@@ -65,6 +65,12 @@ fn first(view: &View) -> Option<Leader> {
         View::Unseen => None,
         View::Seen(leaders) => leaders.first().cloned(),
     }
+}
+
+/// Whether that is the same leadership, publishing the same. Since when it lasts may come to be known later.
+fn same(one: &Option<Leader>, other: &Option<Leader>) -> bool {
+    let told = |it: &Leader| (it.token, it.identity.clone(), it.value.clone(), it.priority);
+    one.as_ref().map(told) == other.as_ref().map(told)
 }
 
 async fn look_on(hub: Arc<Hub>, election: Name, timing: Timing, metrics: Option<Arc<Metrics>>, view: watch::Sender<View>) {

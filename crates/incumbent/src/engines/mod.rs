@@ -5,6 +5,8 @@ pub mod etcd;
 #[cfg(feature = "file")]
 pub mod file;
 pub mod memory;
+#[cfg(feature = "zookeeper")]
+pub mod zookeeper;
 
 use std::sync::Arc;
 
@@ -39,6 +41,8 @@ pub async fn open(place: &Place) -> Result<Arc<dyn Engine>, Error> {
         "memory" => Ok(memory::Memory::open(place)?),
         #[cfg(feature = "etcd")]
         "etcd" => etcd::Etcd::open(place).await,
+        #[cfg(feature = "zookeeper")]
+        "zookeeper" => zookeeper::ZooKeeper::open(place),
         unknown => Err(match SCHEMES.iter().find(|it| it.name == unknown) {
             Some(scheme) => Error::misconfigured(format!(
                 "this program was built without {unknown}: build incumbent with the feature {:?}",

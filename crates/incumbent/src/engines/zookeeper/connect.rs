@@ -1,0 +1,177 @@
+//! The way to the ensemble: what the URL says of it, how a session is asked for, and why none was given.
+
+use std::net::{TcpStream, ToSocketAddrs};
+use std::path::Path;
+use std::time::Duration;
+
+use zookeeper_client::{Client, Connector, Error as Fault, TlsOptions};
+
+use super::session::{Session, Terms};
+use crate::clock;
+use crate::engine::{Error, Kind};
+use crate::place::{Credentials, Place};
+
+/// An ensemble, as the URL describes it.
+pub(super) struct Ensemble {
+    /// `h1:2181,h2:2181`
+    hosts: String,
+    credentials: Option<Credentials>,
+    tls: Option<TlsOptions>,
+    /// The servers' `tickTime`.
+    tick: Duration,
+}
+
+/// Where clients connect without TLS, and with it.
+const PORT: u16 = 2181;
+const PORT_TLS: u16 = 2281;
+
+/// ZooKeeper's own default, and that of every package of it.
+const TICK_MS: u64 = 2000;
+
+impl Ensemble {
+    pub(super) fn of(place: &Place) -> Result<Ensemble, Error> {
+        let tls = place.tls()?.map(|files| tls_options(place, &files)).transpose()?;
+        let tick = match place.option("tick-ms") {
+            None => TICK_MS,
+            Some(text) => text.parse().ok().filter(|it| (1..=60_000).contains(it)).ok_or_else(|| {
+                Error::misconfigured(format!("tick-ms={text}: say the servers' tickTime in milliseconds, 2000 for example"))
+            })?,
+        };
+        let credentials = place.credentials()?;
+        if credentials.as_ref().is_some_and(|it| it.user.is_empty() || it.user.contains(':')) {
+            return Err(Error::misconfigured("a user of ZooKeeper has a name without a colon: give it as USER:PASSWORD@HOST"));
+        }
+        let hosts = place.hosts_or_local(if tls.is_some() { PORT_TLS } else { PORT }).join(",");
+        Ok(Ensemble { hosts, credentials, tls, tick: Duration::from_millis(tick) })
+    }
+
+    pub(super) fn hosts(&self) -> &str {
+        &self.hosts
+    }
+
+    pub(super) fn has_user(&self) -> bool {
+        self.credentials.is_some()
+    }
+
+    /// Asks for a session in which `ttl` can be promised.
+    pub(super) async fn session(&self, ttl: Duration) -> Result<Session, Refusal> {
+        let timeout = Terms::to_ask_for(ttl, self.tick);
+        let asked = clock::now();
+        let connector = self.connector(timeout);
+        let opened = match self.tls {
+            Some(_) => connector.secure_connect(&self.hosts).await,
+            None => connector.connect(&self.hosts).await,
+        };
+        match opened {
+            Ok(client) => Ok(Session::new(client, self.tick, asked)),
+            Err(Fault::AuthFailed) => Err(Refusal {
+                kind: Kind::Misconfigured,
+                what: format!("ZooKeeper at {} does not accept the credentials: change user and password", self.hosts),
+            }),
+            Err(Fault::BadArguments(why)) => Err(Refusal { kind: Kind::Misconfigured, what: format!("{}: {why}", self.hosts) }),
+            // No session, so nothing was done in one.
+            Err(why) => Err(Refusal { kind: Kind::Refused, what: self.diagnosis(timeout, &why).await }),
+        }
+    }
+
+    fn connector(&self, timeout: Duration) -> Connector {
+        let connector = Client::connector()
+            .with_session_timeout(timeout)
+            // A connection that is silent for that long is given up while there is still time for another.
+            .with_connection_timeout(timeout / 4)
+            .with_fail_eagerly();
+        let connector = match &self.credentials {
+            Some(who) => connector.with_auth("digest", format!("{}:{}", who.user, who.password).as_bytes()),
+            None => connector,
+        };
+        match &self.tls {
+            Some(tls) => connector.with_tls(tls.clone()),
+            None => connector,
+        }
+    }
+
+    /// Why there is no session: the client does not tell, so the servers are tried once more, by hand.
+    async fn diagnosis(&self, timeout: Duration, why: &Fault) -> String {
+        let hosts = self.hosts.clone();
+        let tried = tokio::task::spawn_blocking(move || {
+            hosts.split(',').find_map(|host| connection_error(host, timeout / 4).map(|why| (host.to_owned(), why)))
+        });
+        match tried.await {
+            Ok(Some((host, why))) => format!("cannot reach ZooKeeper at {host}: {why}"),
+            Ok(None) | Err(_) => {
+                let tls = if self.tls.is_some() {
+                    "or it does not speak TLS, or not with these certificates"
+                } else {
+                    "or it wants tls=on"
+                };
+                format!("ZooKeeper at {} gives no session ({why}): it may have lost its quorum, {tls}", self.hosts)
+            }
+        }
+    }
+}
+
+fn connection_error(host: &str, timeout: Duration) -> Option<std::io::Error> {
+    let addresses = match host.to_socket_addrs() {
+        Ok(addresses) => addresses,
+        Err(why) => return Some(why),
+    };
+    let mut last = None;
+    for address in addresses {
+        match TcpStream::connect_timeout(&address, timeout) {
+            Ok(_) => return None,
+            Err(why) => last = Some(why),
+        }
+    }
+    last
+}
+
+fn tls_options(place: &Place, files: &crate::place::TlsFiles) -> Result<TlsOptions, Error> {
+    if files.server_name.is_some() {
+        return Err(Error::misconfigured(
+            "server-name is not possible with ZooKeeper: name the servers in the URL as their certificates do",
+        ));
+    }
+    let Some(ca) = &files.ca else {
+        return Err(Error::misconfigured(
+            "ZooKeeper over TLS needs ca=FILE: the authorities that signed the servers' certificates",
+        ));
+    };
+    if let Some(odd) = place.hosts().iter().find(|it| !it.name.chars().all(|it| it.is_ascii_alphanumeric() || ".-:".contains(it)))
+    {
+        return Err(Error::misconfigured(format!(
+            "{:?} cannot be the name in a certificate: use the server's DNS name",
+            odd.name
+        )));
+    }
+    let bad = |file: &Path, why: Fault| Error::misconfigured(format!("{}: {why}", file.display()));
+    let options = TlsOptions::new().with_pem_ca(&read(ca)?).map_err(|why| bad(ca, why))?;
+    match (&files.cert, &files.key) {
+        (Some(cert), Some(key)) => options.with_pem_identity(&read(cert)?, &read(key)?).map_err(|why| bad(cert, why)),
+        (_, _) => Ok(options),
+    }
+}
+
+fn read(file: &Path) -> Result<String, Error> {
+    std::fs::read_to_string(file).map_err(|why| Error::misconfigured(format!("cannot read {}: {why}", file.display())))
+}
+
+/// Why there is no session, for all who wait for it.
+#[derive(Clone, Debug)]
+pub(super) struct Refusal {
+    kind: Kind,
+    what: String,
+}
+
+impl Refusal {
+    pub(super) fn closed() -> Refusal {
+        Refusal { kind: Kind::Refused, what: "the program is ending".to_owned() }
+    }
+
+    pub(super) fn into_error(self) -> Error {
+        match self.kind {
+            Kind::Refused => Error::refused(self.what),
+            Kind::Unknown => Error::unknown(self.what),
+            Kind::Misconfigured => Error::misconfigured(self.what),
+        }
+    }
+}
