@@ -5,8 +5,15 @@ pub mod etcd;
 #[cfg(feature = "file")]
 pub mod file;
 pub mod memory;
+#[cfg(feature = "redis")]
+pub mod redis;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
+
+#[cfg(feature = "redis")]
+mod dial;
+#[cfg(feature = "redis")]
+mod hints;
 
 use std::sync::Arc;
 
@@ -43,6 +50,8 @@ pub async fn open(place: &Place) -> Result<Arc<dyn Engine>, Error> {
         "etcd" => etcd::Etcd::open(place).await,
         #[cfg(feature = "zookeeper")]
         "zookeeper" => zookeeper::ZooKeeper::open(place),
+        #[cfg(feature = "redis")]
+        "redis" => redis::Redis::open(place).await,
         unknown => Err(match SCHEMES.iter().find(|it| it.name == unknown) {
             Some(scheme) => Error::misconfigured(format!(
                 "this program was built without {unknown}: build incumbent with the feature {:?}",

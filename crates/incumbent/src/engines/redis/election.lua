@@ -1,0 +1,278 @@
+-- One election on Redis: every call of the engine is one run of this script, so nothing comes between reading and writing.
+--
+-- KEYS  desk        hash: incarnation, term, arrivals, seats, kept, kept_until
+--       held        hash: token -> who holds a seat (JSON, all of it texts: cjson rounds great numbers)
+--       line        sorted set: candidates by arrival
+--       alive       sorted set: the same by the instant until which they are waited for
+--       papers      hash: candidate -> name and priority (JSON)
+--       past        list: leaderships that have ended, newest first (JSON)
+-- ARGV  what to do, the prefix of channels, and what that takes
+-- Instants are microseconds of the server's clock.
+local desk, held, line, alive, papers, past = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local action, channels = ARGV[1], ARGV[2]
+local PAST_MAX, INCARNATION_MAX, TERM_MAX = 32, 32767, 2 ^ 48 - 1
+
+local clock = redis.call('TIME')
+local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
+
+local function whole(number)
+  return string.format('%.0f', number)
+end
+
+local function wall_ms()
+  return whole(math.floor(now / 1000))
+end
+
+local function changed()
+  redis.call('PUBLISH', channels .. 'changes', '')
+end
+
+local function tell(identity)
+  redis.call('PUBLISH', channels .. 'for:' .. identity, '')
+end
+
+local function field(name)
+  return redis.call('HGET', desk, name) or nil
+end
+
+local function remember(token, seat, reason)
+  local ended = { identity = seat.identity, token = token, since = seat.since, ['until'] = wall_ms(), reason = reason }
+  redis.call('LPUSH', past, cjson.encode(ended))
+  redis.call('LTRIM', past, 0, PAST_MAX - 1)
+end
+
+local function leave_line(identity)
+  redis.call('ZREM', line, identity)
+  redis.call('ZREM', alive, identity)
+  redis.call('HDEL', papers, identity)
+end
+
+-- The one the seat is kept for, or the first in line.
+local function next_in_line()
+  local kept = field('kept')
+  if not kept then
+    return redis.call('ZRANGE', line, 0, 0)[1]
+  end
+  for _, identity in ipairs(redis.call('ZRANGE', line, 0, -1)) do
+    if identity == kept or cjson.decode(redis.call('HGET', papers, identity)).name == kept then
+      return identity
+    end
+  end
+end
+
+local function has_free_seat()
+  return redis.call('HLEN', held) < tonumber(field('seats') or '1')
+end
+
+-- One is told that a seat is free, not all.
+local function wake_next()
+  local identity = has_free_seat() and next_in_line()
+  if identity then
+    tell(identity)
+  end
+end
+
+-- Throws out all whose time is up. What follows sees only who is there.
+local function expire()
+  local seats, gone = redis.call('HGETALL', held), false
+  for at = 1, #seats, 2 do
+    local seat = cjson.decode(seats[at + 1])
+    if tonumber(seat['until']) <= now then
+      redis.call('HDEL', held, seats[at])
+      remember(seats[at], seat, 'lease expired')
+      gone = true
+    end
+  end
+  for _, identity in ipairs(redis.call('ZRANGEBYSCORE', alive, '-inf', whole(now))) do
+    leave_line(identity)
+  end
+  local kept_until = field('kept_until')
+  if kept_until and tonumber(kept_until) <= now then
+    redis.call('HDEL', desk, 'kept', 'kept_until')
+  end
+  if gone then
+    changed()
+    wake_next()
+  end
+end
+
+local function seat_at(token)
+  local text = redis.call('HGET', held, token)
+  return text and cjson.decode(text) or nil
+end
+
+local function put_seat(token, seat)
+  redis.call('HSET', held, token, cjson.encode(seat))
+end
+
+local function term_of(token)
+  local incarnation, term = string.match(token, '^(%d+)%.(%d+)$')
+  return tonumber(incarnation), tonumber(term)
+end
+
+local function is_before(one, other)
+  local incarnation, term = term_of(one)
+  local other_incarnation, other_term = term_of(other)
+  return incarnation < other_incarnation or (incarnation == other_incarnation and term < other_term)
+end
+
+-- The oldest leadership, and the instant at which the first of them ends.
+local function occupied()
+  local seats = redis.call('HGETALL', held)
+  local oldest, text, ends
+  for at = 1, #seats, 2 do
+    local until_ = tonumber(cjson.decode(seats[at + 1])['until'])
+    if not ends or until_ < ends then
+      ends = until_
+    end
+    if not oldest or is_before(seats[at], oldest) then
+      oldest, text = seats[at], seats[at + 1]
+    end
+  end
+  if oldest then
+    return { 'occupied', whole(ends - now), oldest, text }
+  end
+  return { 'occupied' }
+end
+
+local calls = {}
+
+function calls.claim(identity, name, ttl_us, value, priority, seats, seen)
+  local lasts = now + tonumber(ttl_us)
+  local all = redis.call('HGETALL', held)
+  for at = 1, #all, 2 do
+    local seat = cjson.decode(all[at + 1])
+    if seat.identity == identity then
+      seat['until'] = whole(lasts)
+      put_seat(all[at], seat)
+      return { 'granted', all[at] }
+    end
+  end
+  redis.call('HSET', desk, 'seats', seats)
+  if not redis.call('ZSCORE', line, identity) then
+    redis.call('ZADD', line, redis.call('HINCRBY', desk, 'arrivals', 1), identity)
+  end
+  redis.call('ZADD', alive, whole(lasts), identity)
+  redis.call('HSET', papers, identity, cjson.encode({ name = name, priority = priority }))
+  local kept = field('kept')
+  local is_next = kept == identity or kept == name
+  if not kept then
+    is_next = next_in_line() == identity
+  end
+  if not is_next or not has_free_seat() then
+    return occupied()
+  end
+  local term = redis.call('HINCRBY', desk, 'term', 1)
+  local incarnation = tonumber(field('incarnation') or '0')
+  if seen ~= '' then
+    local seen_incarnation, seen_term = term_of(seen)
+    -- Whoever has seen a greater token knows that Redis has lost its memory.
+    if seen_incarnation > incarnation or (seen_incarnation == incarnation and seen_term >= term) then
+      incarnation = seen_incarnation + 1
+      redis.call('HSET', desk, 'incarnation', incarnation)
+    end
+  end
+  if incarnation > INCARNATION_MAX or term > TERM_MAX then
+    return { 'spent' }
+  end
+  local token = incarnation .. '.' .. whole(term)
+  leave_line(identity)
+  redis.call('HDEL', desk, 'kept', 'kept_until')
+  put_seat(token, {
+    identity = identity, value = value, priority = priority, since = wall_ms(), ttl = ttl_us, ['until'] = whole(lasts), wish = '',
+  })
+  changed()
+  wake_next()
+  return { 'granted', token }
+end
+
+function calls.renew(identity, token, ttl_us)
+  local seat = seat_at(token)
+  if not seat or seat.identity ~= identity then
+    return { 'gone' }
+  end
+  seat['until'] = whole(now + tonumber(ttl_us))
+  seat.ttl = ttl_us
+  put_seat(token, seat)
+  return { 'kept', seat.wish }
+end
+
+function calls.release(token, reason, to)
+  local seat = seat_at(token)
+  if not seat then
+    return { 'gone' }
+  end
+  redis.call('HDEL', held, token)
+  if to ~= '' then
+    redis.call('HSET', desk, 'kept', to, 'kept_until', whole(now + tonumber(seat.ttl)))
+  end
+  remember(token, seat, reason)
+  changed()
+  wake_next()
+  return { 'done' }
+end
+
+function calls.withdraw(identity)
+  leave_line(identity)
+  -- It may have been told of a free seat already; somebody else must be.
+  wake_next()
+  return { 'done' }
+end
+
+function calls.proclaim(token, value)
+  local seat = seat_at(token)
+  if not seat then
+    return { 'gone' }
+  end
+  seat.value = value
+  put_seat(token, seat)
+  changed()
+  return { 'done' }
+end
+
+function calls.ask(token, wish)
+  local seat = seat_at(token)
+  if not seat then
+    return { 'gone' }
+  end
+  seat.wish = wish
+  put_seat(token, seat)
+  tell(seat.identity)
+  changed()
+  return { 'done' }
+end
+
+function calls.raise(above)
+  local incarnation = term_of(above) + 1
+  if incarnation > INCARNATION_MAX then
+    return { 'spent' }
+  end
+  if incarnation > tonumber(field('incarnation') or '0') then
+    redis.call('HSET', desk, 'incarnation', incarnation)
+  end
+  return { 'done' }
+end
+
+-- Is there anything that this one would have been told while it was not listening?
+function calls.missed(identity)
+  local seats = redis.call('HGETALL', held)
+  for at = 1, #seats, 2 do
+    local seat = cjson.decode(seats[at + 1])
+    if seat.identity == identity then
+      return { seat.wish ~= '' and 'yes' or 'no' }
+    end
+  end
+  return { has_free_seat() and next_in_line() == identity and 'yes' or 'no' }
+end
+
+function calls.look()
+  local candidates = {}
+  for _, identity in ipairs(redis.call('ZRANGE', line, 0, -1)) do
+    table.insert(candidates, identity)
+    table.insert(candidates, redis.call('HGET', papers, identity))
+  end
+  return { redis.call('HGETALL', held), candidates, redis.call('LRANGE', past, 0, -1) }
+end
+
+expire()
+return calls[action](unpack(ARGV, 3))
