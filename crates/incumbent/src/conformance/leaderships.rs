@@ -140,11 +140,10 @@ async fn the_seat_is_not_free_while_work_runs(subject: &dyn Subject) -> Verdict 
         a.run(|leadership| {
             let flag = Arc::clone(&flag);
             async move {
-                flag.store(true, Ordering::SeqCst);
+                let _running = Running::begin(flag);
                 leadership.stopping().await;
                 // Draining takes its time; the seat must wait for it.
                 tokio::time::sleep(leadership_drain(ttl)).await;
-                flag.store(false, Ordering::SeqCst);
                 Ok::<_, Infallible>(Next::Quit)
             }
         })
@@ -159,6 +158,22 @@ async fn the_seat_is_not_free_while_work_runs(subject: &dyn Subject) -> Verdict 
     ensure(!running.load(Ordering::SeqCst), || "elected while the former leader's work still ran".to_owned())?;
     let _ = second.resign().await;
     working.await.map_err(|_| "the work panicked".to_owned()).map(|_| ())
+}
+
+/// Work that runs until it is dropped: on a loaded machine its drain may take too long, and then it is cancelled.
+struct Running(Arc<AtomicBool>);
+
+impl Running {
+    fn begin(flag: Arc<AtomicBool>) -> Running {
+        flag.store(true, Ordering::SeqCst);
+        Running(flag)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
 }
 
 /// Half of what is allowed.
