@@ -1,46 +1,31 @@
 //! Lines to servers: TCP, TLS where the URL asks for it, and one connection that all calls share until it fails.
 //!
 //! A connection that breaks, or leaves a call without an answer, is replaced by the next call: a line that died in silence (a firewall that forgot it, a
-//! server that failed over) would otherwise be waited on for a quarter of an hour. Reaching nobody is [`Kind::Refused`]: nothing was asked.
+//! server that failed over) would otherwise be waited on for a quarter of an hour. Reaching nobody is [`Kind::Refused`](crate::engine::Kind::Refused): nothing was asked.
 
 use std::fmt::Display;
-use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use crate::engine::{Error, Kind};
-use crate::place::{Place, TlsFiles};
+pub(super) use super::knock::knocked;
+use super::tls::client_config;
+pub(super) use super::tls::tls_complaint;
+use crate::engine::Error;
+use crate::place::Place;
 
 /// A server that has not taken the connection by then is down or behind a firewall.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Shorter than [`KNOCK_TIMEOUT`], so that it is heard when an engine is opened: a server that does not know TLS may wait for more in silence.
+/// Shorter than [`knocked`] waits, so that it is heard when an engine is opened: a server that does not know TLS may wait for more in silence.
 const TLS_TIMEOUT: Duration = Duration::from_millis(1500);
-
-/// Whoever does not say by then whether it is there will be asked again by the first call.
-const KNOCK_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// What opening an engine comes to once it was knocked at. Whoever will never let us in is an error; whoever does not answer now may do so later.
-pub(super) async fn knocked(knock: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
-    match timeout(KNOCK_TIMEOUT, knock).await {
-        Ok(Err(why)) if why.kind() == Kind::Misconfigured => Err(why),
-        Ok(Err(why)) => {
-            tracing::warn!(%why, "the engine does not answer yet; goes on trying");
-            Ok(())
-        }
-        Ok(Ok(())) | Err(_) => Ok(()),
-    }
-}
 
 /// Bytes both ways.
 pub(super) trait Line: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -108,85 +93,6 @@ impl Tls {
 
 fn unreachable(address: &str, why: impl Display) -> Error {
     Error::refused(format!("cannot reach {address} ({why}): is the server running there, and may this machine connect to it?"))
-}
-
-/// What is wrong with the other side's TLS, or ours in its eyes; `None` if it is not about that.
-pub(super) fn tls_complaint(address: &str, why: &(dyn std::error::Error + 'static)) -> Option<Error> {
-    type Shared = Arc<dyn std::error::Error + Send + Sync>;
-    let mut cause = Some(why);
-    while let Some(error) = cause {
-        if let Some(tls) = error.downcast_ref() {
-            return Some(Error::misconfigured(complaint(address, tls)));
-        }
-        // Neither an error of input and output nor a shared one names what it wraps as its source.
-        let inside = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref).map(|it| it as &dyn std::error::Error);
-        let shared = error.downcast_ref::<Shared>().map(|it| &**it as &dyn std::error::Error);
-        cause = inside.or(shared).or_else(|| error.source());
-    }
-    None
-}
-
-#[allow(clippy::wildcard_enum_match_arm, reason = "rustls has many errors; these are those for which there is advice")]
-fn complaint(address: &str, error: &rustls::Error) -> String {
-    use CertificateError as C;
-    match error {
-        rustls::Error::InvalidCertificate(C::NotValidForName | C::NotValidForNameContext { .. }) => {
-            format!("{address} shows a certificate for somebody else ({error}): correct the host, or say server-name=NAME")
-        }
-        rustls::Error::InvalidCertificate(why) => {
-            format!("the certificate of {address} is not trusted ({why}): name its authority with ca=FILE")
-        }
-        rustls::Error::InvalidMessage(_) => format!("{address} does not speak TLS: leave out tls=on and the files for it"),
-        rustls::Error::AlertReceived(
-            AlertDescription::CertificateRequired
-            | AlertDescription::BadCertificate
-            | AlertDescription::UnknownCA
-            | AlertDescription::CertificateUnknown
-            | AlertDescription::HandshakeFailure,
-        ) => format!("{address} does not accept our certificate ({error}): say cert=FILE and key=FILE"),
-        other => format!("no TLS with {address}: {other}"),
-    }
-}
-
-/// What to trust and what to show.
-fn client_config(files: &TlsFiles) -> Result<ClientConfig, Error> {
-    let mut roots = RootCertStore::empty();
-    match &files.ca {
-        Some(file) => {
-            for certificate in certificates(file)? {
-                roots.add(certificate).map_err(|why| unusable(file, why))?;
-            }
-        }
-        None => {
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-            if roots.is_empty() {
-                return Err(Error::misconfigured("this machine trusts no authorities: name one with ca=FILE"));
-            }
-        }
-    }
-    // Named here rather than left to the process: an application may have chosen another, or two.
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .expect("ring speaks TLS 1.2 and 1.3")
-        .with_root_certificates(roots);
-    match (&files.cert, &files.key) {
-        (Some(cert), Some(key)) => {
-            let secret = PrivateKeyDer::from_pem_file(key).map_err(|why| unusable(key, why))?;
-            config.with_client_auth_cert(certificates(cert)?, secret).map_err(|why| unusable(cert, why))
-        }
-        (_, _) => Ok(config.with_no_client_auth()),
-    }
-}
-
-fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
-    let found = CertificateDer::pem_file_iter(file).map_err(|why| unusable(file, why))?;
-    let found: Vec<_> = found.collect::<Result<_, _>>().map_err(|why| unusable(file, why))?;
-    if found.is_empty() { Err(unusable(file, "no certificate in it")) } else { Ok(found) }
-}
-
-fn unusable(file: &Path, why: impl Display) -> Error {
-    Error::misconfigured(format!("cannot use {} for TLS: {why}", file.display()))
 }
 
 /// One connection for all, made when it is needed, replaced when it has failed.

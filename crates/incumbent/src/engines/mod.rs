@@ -1,5 +1,7 @@
 //! The engines, one file and one feature each, and the one place that knows their schemes.
 
+#[cfg(feature = "consul")]
+pub mod consul;
 #[cfg(feature = "etcd")]
 pub mod etcd;
 #[cfg(feature = "file")]
@@ -14,6 +16,12 @@ pub mod zookeeper;
 mod dial;
 #[cfg(feature = "redis")]
 mod hints;
+#[cfg(any(feature = "consul", feature = "redis"))]
+mod knock;
+#[cfg(feature = "consul")]
+mod observed;
+#[cfg(any(feature = "consul", feature = "redis"))]
+mod tls;
 
 use std::sync::Arc;
 
@@ -46,6 +54,8 @@ pub async fn open(place: &Place) -> Result<Arc<dyn Engine>, Error> {
         #[cfg(feature = "file")]
         "file" => file::Files::open(place),
         "memory" => Ok(memory::Memory::open(place)?),
+        #[cfg(feature = "consul")]
+        "consul" => consul::Consul::open(place).await,
         #[cfg(feature = "etcd")]
         "etcd" => etcd::Etcd::open(place).await,
         #[cfg(feature = "zookeeper")]

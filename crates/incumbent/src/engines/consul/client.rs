@@ -1,0 +1,380 @@
+//! Consul's HTTP, as far as elections need it: sessions, keys, transactions. One call is one request; nothing is tried twice.
+//!
+//! The border for errors: a request that did not leave is refused, a read that failed has changed nothing, a write without an answer, or with one that
+//! leaves it open, is unknown.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use reqwest::{Method, StatusCode, Url};
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::desk::{Desk, whole_ms};
+use crate::engine::Error;
+use crate::engines::tls::{client_config, tls_complaint, unused_config};
+use crate::place::Place;
+
+/// Consul's usual port.
+const PORT: u16 = 8500;
+/// A server that has not taken the connection by then is down or behind a firewall.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// Whoever calls gives up sooner, when its own time is over; this is for those who do not.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// An answer that is larger is none of Consul's: a value has at most half a megabyte, and a line of candidates less.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// The way to Consul.
+pub(super) struct Client {
+    /// Agents of one cluster; any of them will do.
+    servers: Vec<Server>,
+    /// The one that is asked.
+    current: AtomicUsize,
+    token: Option<String>,
+    datacenter: Option<String>,
+}
+
+struct Server {
+    name: String,
+    base: Url,
+    http: reqwest::Client,
+}
+
+/// Whether a request that was sent may have changed something.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Purpose {
+    Read,
+    Write,
+}
+
+struct Answer {
+    status: StatusCode,
+    /// What to wait behind.
+    index: u64,
+    body: Vec<u8>,
+}
+
+/// A key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Entry {
+    pub(super) key: String,
+    pub(super) value: Vec<u8>,
+    /// Whose it is; empty if nobody's.
+    pub(super) session: String,
+    pub(super) modify_index: u64,
+}
+
+impl Entry {
+    pub(super) fn desk(&self) -> Result<Desk, Error> {
+        if self.value.is_empty() { Ok(Desk::default()) } else { Desk::read(&self.value).map_err(|why| why.during(&self.key)) }
+    }
+
+    pub(super) fn is_locked(&self) -> bool {
+        !self.session.is_empty()
+    }
+}
+
+/// What became of a transaction.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) enum Outcome {
+    /// All was done. The index is that of the write, if it wrote anything.
+    Done(u64),
+    /// Nothing was done: something is not as it was expected.
+    Conflict(Obstacle),
+}
+
+/// Why not.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) enum Obstacle {
+    /// The holder's session has ended and the holder may not know.
+    LockDelay,
+    /// Our own session has ended.
+    NoSession,
+    /// Somebody has written in between.
+    Changed,
+}
+
+/// One operation of a transaction.
+pub(super) struct Operation(serde_json::Value);
+
+impl Operation {
+    pub(super) fn unchanged(entry: &Entry) -> Operation {
+        Operation(json!({ "KV": { "Verb": "check-index", "Key": entry.key, "Index": entry.modify_index } }))
+    }
+
+    pub(super) fn lock(key: &str, value: &str, session: &str) -> Operation {
+        Operation(json!({ "KV": { "Verb": "lock", "Key": key, "Value": STANDARD.encode(value), "Session": session } }))
+    }
+
+    pub(super) fn unlock(key: &str, value: &str, session: &str) -> Operation {
+        Operation(json!({ "KV": { "Verb": "unlock", "Key": key, "Value": STANDARD.encode(value), "Session": session } }))
+    }
+
+    /// Writes a key that has this index; 0 for one that is not there. Its lock stays as it is.
+    pub(super) fn write(key: &str, value: &str, index: u64) -> Operation {
+        Operation(json!({ "KV": { "Verb": "cas", "Key": key, "Value": STANDARD.encode(value), "Index": index } }))
+    }
+
+    pub(super) fn delete(key: &str) -> Operation {
+        Operation(json!({ "KV": { "Verb": "delete", "Key": key } }))
+    }
+
+    pub(super) fn delete_unchanged(entry: &Entry) -> Operation {
+        Operation(json!({ "KV": { "Verb": "delete-cas", "Key": entry.key, "Index": entry.modify_index } }))
+    }
+}
+
+impl Client {
+    /// Reads what the URL names, and connects to nobody yet.
+    pub(super) fn new(place: &Place) -> Result<Client, Error> {
+        let files = place.tls()?;
+        let settings = files.as_ref().map_or_else(|| Ok(unused_config()), client_config)?;
+        let scheme = if files.is_some() { "https" } else { "http" };
+        let mut servers = Vec::new();
+        for name in place.hosts_or_local(PORT) {
+            let bad = |why: String| Error::misconfigured(format!("cannot use {name} ({why}): correct the host in the URL"));
+            let mut base = Url::parse(&format!("{scheme}://{name}/v1")).map_err(|why| bad(why.to_string()))?;
+            let mut http = reqwest::Client::builder()
+                .tls_backend_preconfigured(settings.clone())
+                .connect_timeout(CONNECT_TIMEOUT)
+                .timeout(ANSWER_TIMEOUT)
+                .tcp_nodelay(true)
+                .redirect(reqwest::redirect::Policy::none())
+                .no_proxy();
+            if let Some(expected) = files.as_ref().and_then(|it| it.server_name.as_deref()) {
+                // The certificate's name goes into the URL, and the host that it stands for is looked up beforehand.
+                use std::net::ToSocketAddrs as _;
+                let addresses: Vec<_> = name.to_socket_addrs().map_err(|why| bad(why.to_string()))?.collect();
+                base.set_host(Some(expected)).map_err(|why| bad(why.to_string()))?;
+                http = http.resolve_to_addrs(expected, &addresses);
+            }
+            servers.push(Server { base, http: http.build().map_err(|why| bad(why.to_string()))?, name });
+        }
+        let environment = || std::env::var("CONSUL_HTTP_TOKEN").ok().filter(|it| !it.is_empty());
+        Ok(Client {
+            servers,
+            current: AtomicUsize::new(0),
+            token: place.credentials()?.map(|it| it.password).filter(|it| !it.is_empty()).or_else(environment),
+            datacenter: place.option("dc").map(str::to_owned),
+        })
+    }
+
+    /// Makes a session that ends `ttl` after its last renewal or later, and keeps its locks back for `lock_delay` when it does.
+    pub(super) async fn create_session(&self, ttl: Duration, lock_delay: Duration) -> Result<String, Error> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "UPPERCASE")]
+        struct Created {
+            id: String,
+        }
+        // Without checks: the ttl alone says whether we live. The agent's own health, which is the default, would only end sessions of the living.
+        let wanted = json!({
+            "Name": "incumbent",
+            "TTL": format!("{}ms", whole_ms(ttl)),
+            "LockDelay": format!("{}ms", whole_ms(lock_delay)),
+            "Behavior": "release",
+            "NodeChecks": [],
+        });
+        let answer = self.ask(Purpose::Write, Method::PUT, &["session", "create"], &[], Some(wanted.to_string()), ttl).await?;
+        Ok(parsed::<Created>(&answer)?.id)
+    }
+
+    /// Begins the session's ttl anew; `false` if it has ended.
+    pub(super) async fn renew_session(&self, id: &str, patience: Duration) -> Result<bool, Error> {
+        let answer = self.ask(Purpose::Write, Method::PUT, &["session", "renew", id], &[], None, patience).await?;
+        Ok(answer.status != StatusCode::NOT_FOUND)
+    }
+
+    /// A key as a majority of the servers knows it.
+    pub(super) async fn read(&self, key: &str) -> Result<Option<Entry>, Error> {
+        let answer = self.ask(Purpose::Read, Method::GET, &path(key), &[("consistent", "")], None, ANSWER_TIMEOUT).await?;
+        Ok(entries(&answer)?.into_iter().next())
+    }
+
+    /// All keys that begin so.
+    pub(super) async fn list(&self, prefix: &str) -> Result<Vec<Entry>, Error> {
+        let query = [("consistent", ""), ("recurse", "")];
+        entries(&self.ask(Purpose::Read, Method::GET, &path(prefix), &query, None, ANSWER_TIMEOUT).await?)
+    }
+
+    /// Waits until a key has changed since `index` or `wait` is over; says what to wait behind next. At once without an index.
+    pub(super) async fn wait(&self, key: &str, index: Option<u64>, wait: Duration) -> Result<u64, Error> {
+        let (index, span) = (index.map(|it| it.to_string()), format!("{}ms", whole_ms(wait)));
+        let mut query = Vec::new();
+        if let Some(index) = &index {
+            query.extend([("index", index.as_str()), ("wait", span.as_str())]);
+        }
+        // Consul adds up to a sixteenth to the wait.
+        let patience = if query.is_empty() { ANSWER_TIMEOUT } else { wait + wait / 16 + ANSWER_TIMEOUT };
+        Ok(self.ask(Purpose::Read, Method::GET, &path(key), &query, None, patience).await?.index)
+    }
+
+    /// Does all of it or nothing.
+    pub(super) async fn transact(&self, operations: Vec<Operation>) -> Result<Outcome, Error> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "PascalCase")]
+        struct Refusal {
+            errors: Vec<Wrong>,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "PascalCase")]
+        struct Wrong {
+            what: String,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "PascalCase")]
+        struct Success {
+            results: Option<Vec<Written>>,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "UPPERCASE")]
+        struct Written {
+            kv: Told,
+        }
+        let body = serde_json::Value::from(operations.into_iter().map(|it| it.0).collect::<Vec<_>>()).to_string();
+        let answer = self.ask(Purpose::Write, Method::PUT, &["txn"], &[], Some(body), ANSWER_TIMEOUT).await?;
+        if answer.status != StatusCode::CONFLICT {
+            let written = parsed::<Success>(&answer)?.results;
+            return Ok(Outcome::Done(written.iter().flatten().map(|it| it.kv.modify_index).max().unwrap_or(0)));
+        }
+        let wrong = parsed::<Refusal>(&answer)?.errors;
+        let any = |words: &str| wrong.iter().any(|it| it.what.contains(words));
+        if any("Permission denied") {
+            return Err(self.forbidden("Permission denied"));
+        }
+        // What has changed comes first: then the rest says nothing.
+        Ok(Outcome::Conflict(if any("index check") || any("is stale") || any("already held") || any("doesn't exist") {
+            Obstacle::Changed
+        } else if any("lock delay") {
+            Obstacle::LockDelay
+        } else if any("invalid session") {
+            Obstacle::NoSession
+        } else {
+            Obstacle::Changed
+        }))
+    }
+
+    async fn ask(
+        &self,
+        purpose: Purpose,
+        method: Method,
+        segments: &[&str],
+        query: &[(&str, &str)],
+        body: Option<String>,
+        patience: Duration,
+    ) -> Result<Answer, Error> {
+        let at = self.current.load(Ordering::Relaxed);
+        let server = &self.servers[at % self.servers.len()];
+        let mut url = server.base.clone();
+        url.path_segments_mut().expect("http has a path").extend(segments);
+        for (key, value) in query.iter().copied().chain(self.datacenter.as_deref().map(|it| ("dc", it))) {
+            url.query_pairs_mut().append_pair(key, value);
+        }
+        let mut request = server.http.request(method, url).timeout(patience);
+        if let Some(token) = &self.token {
+            request = request.header("X-Consul-Token", token);
+        }
+        if let Some(body) = body {
+            request = request.body(body);
+        }
+        let failed = |why: reqwest::Error| {
+            // The next call asks the next server, if nobody has moved on already.
+            let _ = self.current.compare_exchange(at, at.wrapping_add(1), Ordering::Relaxed, Ordering::Relaxed);
+            fault(&server.name, purpose, &why)
+        };
+        let mut response = request.send().await.map_err(failed)?;
+        let index = response.headers().get("X-Consul-Index").and_then(|it| it.to_str().ok()?.parse().ok()).unwrap_or(0);
+        let status = response.status();
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(failed)? {
+            if body.len() + chunk.len() > ANSWER_BYTES_MAX {
+                return Err(Error::misconfigured(format!("{} answers without end: is it Consul?", server.name)));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        match status {
+            StatusCode::OK | StatusCode::NOT_FOUND | StatusCode::CONFLICT => Ok(Answer { status, index, body }),
+            refused => Err(self.refusal(&server.name, purpose, refused, &String::from_utf8_lossy(&body))),
+        }
+    }
+
+    /// An answer with a status that says no, or that says nothing.
+    fn refusal(&self, server: &str, purpose: Purpose, status: StatusCode, text: &str) -> Error {
+        let told = format!("{server} answered {}: {}", status.as_u16(), text.trim());
+        let says = |words: &[&str]| words.iter().any(|it| text.contains(it));
+        if matches!(status, StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED) || says(&["Permission denied", "ACL not found"]) {
+            self.forbidden(text.trim())
+        } else if says(&["Invalid Session TTL"]) {
+            Error::misconfigured(format!("{told}: ask for a ttl within that"))
+        } else if status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS {
+            Error::misconfigured(told)
+        } else if purpose == Purpose::Read
+            || status == StatusCode::TOO_MANY_REQUESTS
+            || says(&["No cluster leader", "No known Consul servers", "rate limit"])
+        {
+            Error::refused(told)
+        } else {
+            Error::unknown(told)
+        }
+    }
+
+    fn forbidden(&self, text: &str) -> Error {
+        let token = if self.token.is_some() { "the token may not do this" } else { "a token is needed" };
+        Error::misconfigured(format!(
+            "Consul says {text:?}: {token}; give one whose policy has key_prefix \"NAMESPACE/\" and session_prefix \"\" with \"write\", \
+             as the URL's password, in INCUMBENT_PASSWORD or in CONSUL_HTTP_TOKEN"
+        ))
+    }
+}
+
+fn path(key: &str) -> Vec<&str> {
+    std::iter::once("kv").chain(key.split('/')).collect()
+}
+
+fn fault(server: &str, purpose: Purpose, why: &reqwest::Error) -> Error {
+    if let Some(complaint) = tls_complaint(server, why) {
+        return complaint;
+    }
+    let mut cause: &dyn std::error::Error = why;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    if why.is_connect() {
+        Error::refused(format!("cannot reach {server} ({cause}): is Consul running there, and may this machine connect to it?"))
+    } else if purpose == Purpose::Read {
+        Error::refused(format!("{server} did not answer: {cause}"))
+    } else {
+        Error::unknown(format!("{server} did not answer: {cause}"))
+    }
+}
+
+/// What an answer says. One that Consul would not give is a reason to stop.
+fn parsed<'a, T: Deserialize<'a>>(answer: &'a Answer) -> Result<T, Error> {
+    serde_json::from_slice(&answer.body).map_err(|why| Error::misconfigured(format!("this is not an answer of Consul's: {why}")))
+}
+
+/// A key as Consul tells it.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Told {
+    key: String,
+    value: Option<String>,
+    #[serde(default)]
+    session: String,
+    modify_index: u64,
+}
+
+fn entries(answer: &Answer) -> Result<Vec<Entry>, Error> {
+    if answer.status == StatusCode::NOT_FOUND {
+        return Ok(Vec::new());
+    }
+    let told: Vec<Told> = parsed(answer)?;
+    told.into_iter()
+        .map(|Told { key, value, session, modify_index }| {
+            let value = STANDARD.decode(value.unwrap_or_default());
+            let value = value.map_err(|why| Error::misconfigured(format!("this is not an answer of Consul's: {why}")))?;
+            Ok(Entry { key, value, session, modify_index })
+        })
+        .collect()
+}
