@@ -1,9 +1,12 @@
 //! The engine on etcd, with real servers: the recipe, what it costs the server, what others in the same election see of it, and what it does when
 //! things go wrong. What it shares with all engines is checked by the conformance suite.
-#![cfg(feature = "etcd")]
 
+mod conformance;
 mod cost;
 mod interop;
 mod recipe;
 mod support;
 mod trouble;
+
+#[path = "../support/mod.rs"]
+mod networked;
