@@ -16,6 +16,7 @@ use super::lease::{Known, Lease, REPEATS_MAX};
 use super::ledger::Record;
 use super::wire::proto::{KeyValue, TxnRequest};
 use super::wire::{self, Answer, Stamp};
+use crate::desk::{Holder, wall_ms};
 use crate::engine::{Bid, Error};
 use crate::identity::Identity;
 use crate::name::Name;
@@ -61,6 +62,8 @@ struct Standing {
     retired: bool,
     /// What it was granted with the key of this revision.
     granted: Option<(i64, Token)>,
+    /// Since when, for people.
+    since_ms: u64,
     /// Being put on the desk.
     seating: bool,
     /// Who leads with the key of this revision.
@@ -155,9 +158,19 @@ impl Candidacy {
     pub(super) fn take_office(&self, lease: &Lease, revision: i64, token: Token) {
         let mut standing = self.standing();
         standing.revision = Some(revision);
+        if standing.granted != Some((revision, token)) {
+            standing.since_ms = wall_ms();
+        }
         standing.granted = Some((revision, token));
         drop(standing);
         self.stand_at(Spot::InOffice { lease: lease.id, revision, token });
+    }
+
+    /// What the desk should know of it if it leads with `token`.
+    pub(super) fn holder(&self, bid: &Bid, token: Token) -> Holder {
+        let standing = self.standing();
+        let known = standing.granted.is_some_and(|(_, granted)| granted == token);
+        Record::of(bid).holder(token, &bid.value, if known { standing.since_ms } else { wall_ms() })
     }
 
     /// It is being put on the desk from now on, or not any more. Says whether it was before.
@@ -227,13 +240,21 @@ impl Candidacy {
                 .collect(),
             failure: [wire::key(&own), wire::key(&beside)].into_iter().chain(reads).collect(),
         };
-        let answer = self.client.txn(request).await?;
+        let answer = match self.client.txn(request).await {
+            Ok(answer) => answer,
+            Err(fault) => {
+                if !fault.may_have_happened() {
+                    self.note_answered(lease.id);
+                }
+                return Err(fault);
+            }
+        };
+        self.note_answered(lease.id);
         let mut view = self.seen(&answer, 2)?;
         let mut standing = self.standing();
         if standing.lease.as_ref().is_none_or(|it| it.id != lease.id) {
             return Err(Error::refused("this candidate has moved to another lease since it asked").into());
         }
-        standing.unanswered -= 1;
         if answer.succeeded {
             standing.record = answer.revision;
             view.own = Some(answer.revision);
@@ -246,6 +267,14 @@ impl Candidacy {
         drop(standing);
         self.note_spot(lease, &view, bid.seats);
         Ok(view)
+    }
+
+    /// What became of a write that makes its key is known.
+    fn note_answered(&self, lease: i64) {
+        let mut standing = self.standing();
+        if standing.lease.as_ref().is_some_and(|it| it.id == lease) {
+            standing.unanswered = standing.unanswered.saturating_sub(1);
+        }
     }
 
     /// Sees who is first, and whether its own key is there.

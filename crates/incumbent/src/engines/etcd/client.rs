@@ -6,8 +6,8 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::stream;
@@ -15,7 +15,7 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Request, Status, Streaming};
 
-use super::fault::{self, Fault};
+use super::fault::{self, Acquaintance, Fault};
 use super::wire::proto::auth_client::AuthClient;
 use super::wire::proto::kv_client::KvClient;
 use super::wire::proto::lease_client::LeaseClient;
@@ -87,6 +87,15 @@ struct Server {
     name: String,
     endpoint: Endpoint,
     connection: Mutex<Connection>,
+    has_answered: AtomicBool,
+    /// As long as it has not answered.
+    stranger: Acquaintance,
+}
+
+impl Server {
+    fn acquaintance(&self) -> Acquaintance {
+        if self.has_answered.load(Ordering::Relaxed) { Acquaintance::Answered } else { self.stranger }
+    }
 }
 
 #[derive(Default)]
@@ -94,12 +103,16 @@ struct Connection {
     channel: Option<Channel>,
     /// Counts connections, so that one that fails many calls at once is given up once.
     number: u64,
+    /// Counts answers, so that one call that takes long is not taken for a dead connection.
+    answers: u64,
 }
 
 /// One attempt's way: which server, by which connection, as whom.
 struct Line {
     server: usize,
     connection: u64,
+    /// So many had come by it before.
+    answers: u64,
     channel: Channel,
     token: Option<MetadataValue<Ascii>>,
 }
@@ -133,7 +146,13 @@ impl Drop for Awaited<'_> {
 impl Client {
     /// Reads what the URL names, and connects to nobody yet.
     pub(super) fn new(place: &Place) -> Result<Client, Error> {
-        let tls = place.tls()?.map(|files| tls_config(&files)).transpose()?;
+        let files = place.tls()?;
+        let stranger = match &files {
+            None => Acquaintance::NeverWithoutTls,
+            Some(files) if files.cert.is_none() => Acquaintance::NeverWithoutCertificate,
+            Some(_) => Acquaintance::Never,
+        };
+        let tls = files.map(|files| tls_config(&files)).transpose()?;
         let scheme = if tls.is_some() { "https" } else { "http" };
         let mut servers = Vec::new();
         for name in place.hosts_or_local(PORT) {
@@ -149,7 +168,7 @@ impl Client {
             if let Some(tls) = &tls {
                 endpoint = endpoint.tls_config(tls.clone()).map_err(bad)?;
             }
-            servers.push(Server { name, endpoint, connection: Mutex::default() });
+            servers.push(Server { name, endpoint, connection: Mutex::default(), has_answered: AtomicBool::new(false), stranger });
         }
         Ok(Client {
             servers,
@@ -227,7 +246,7 @@ impl Client {
         if fault::wants_log_in(status) {
             self.forget_admission();
         }
-        fault::judge(status, &self.servers[server].name)
+        fault::judge(status, &self.servers[server].name, self.servers[server].acquaintance())
     }
 
     /// Is somebody there, and do they let us in?
@@ -249,19 +268,24 @@ impl Client {
         loop {
             let token = self.token().await?;
             let line = self.line(token);
-            let (server, connection) = (line.server, line.connection);
+            let (server, connection, answers) = (line.server, line.connection, line.answers);
             let mut awaited = Awaited { client: self, server, connection, answered: false };
             let mut answer = pin!(attempt(line));
             let outcome = match tokio::time::timeout(self.patience(), &mut answer).await {
                 Ok(outcome) => outcome,
                 Err(_) => {
-                    self.give_up(server, connection);
+                    if self.connection(server).answers == answers {
+                        self.give_up(server, connection);
+                    }
                     answer.await
                 }
             };
             awaited.answered = true;
             let status = match outcome {
-                Ok(answer) => return Ok(answer),
+                Ok(answer) => {
+                    self.note_answer(server, connection);
+                    return Ok(answer);
+                }
                 Err(status) => status,
             };
             if fault::try_another_server(&status) {
@@ -274,7 +298,8 @@ impl Client {
                 logged_in_again = true;
             } else {
                 let all = unreachable > 0 && fault::never_left(&status);
-                return Err(fault::judge(&status, &if all { self.names() } else { self.servers[server].name.clone() }));
+                let name = if all { self.names() } else { self.servers[server].name.clone() };
+                return Err(fault::judge(&status, &name, self.servers[server].acquaintance()));
             }
         }
     }
@@ -295,18 +320,28 @@ impl Client {
 
     fn line(&self, token: Option<MetadataValue<Ascii>>) -> Line {
         let server = self.current.load(Ordering::Relaxed) % self.servers.len();
-        let Server { endpoint, connection, .. } = &self.servers[server];
-        let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
-        let channel = connection.channel.get_or_insert_with(|| endpoint.connect_lazy()).clone();
-        Line { server, connection: connection.number, channel, token }
+        let mut connection = self.connection(server);
+        let channel = connection.channel.get_or_insert_with(|| self.servers[server].endpoint.connect_lazy()).clone();
+        Line { server, connection: connection.number, answers: connection.answers, channel, token }
+    }
+
+    fn connection(&self, server: usize) -> MutexGuard<'_, Connection> {
+        self.servers[server].connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note_answer(&self, server: usize, number: u64) {
+        self.servers[server].has_answered.store(true, Ordering::Relaxed);
+        let mut connection = self.connection(server);
+        if connection.number == number {
+            connection.answers += 1;
+        }
     }
 
     /// The next call goes to another server, and the next one to this server by a new connection.
     fn give_up(&self, server: usize, number: u64) {
-        let mut connection = self.servers[server].connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut connection = self.connection(server);
         if connection.number == number {
-            connection.number += 1;
-            connection.channel = None;
+            *connection = Connection { channel: None, number: number + 1, answers: 0 };
             let next = (server + 1) % self.servers.len();
             // Only if nobody has moved on already.
             let _ = self.current.compare_exchange(server, next, Ordering::Relaxed, Ordering::Relaxed);
@@ -370,7 +405,9 @@ impl Client {
                     return Ok(self.admit(Admission::Open));
                 }
                 Err(status) if fault::never_left(&status) => self.give_up(server, connection),
-                Err(status) => return Err(fault::judge(&status, &self.servers[server].name)),
+                Err(status) => {
+                    return Err(fault::judge(&status, &self.servers[server].name, self.servers[server].acquaintance()));
+                }
             }
         }
         Err(Error::refused(format!("cannot reach etcd at {}: is it running there, and is the address right?", self.names()))

@@ -20,6 +20,15 @@ pub(super) enum Fault {
     Other(Arc<Error>),
 }
 
+impl Fault {
+    pub(super) fn may_have_happened(&self) -> bool {
+        match self {
+            Fault::NoLease | Fault::LeaseExists => false,
+            Fault::Other(error) => error.kind() == Kind::Unknown,
+        }
+    }
+}
+
 impl From<Error> for Fault {
     fn from(error: Error) -> Fault {
         Fault::Other(Arc::new(error))
@@ -60,8 +69,20 @@ pub(super) fn try_another_server(status: &Status) -> bool {
     matches!(status.code(), Code::Unavailable | Code::Cancelled | Code::Unknown | Code::Internal | Code::DeadlineExceeded)
 }
 
+/// Whether a server has ever answered us. One that wants something else hangs up without a word.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Acquaintance {
+    Answered,
+    /// It never has, and we speak without TLS.
+    NeverWithoutTls,
+    /// It never has, and we show no certificate.
+    NeverWithoutCertificate,
+    /// It never has, whatever the reason.
+    Never,
+}
+
 /// What the failure means to the caller. `server` is for people.
-pub(super) fn judge(status: &Status, server: &str) -> Fault {
+pub(super) fn judge(status: &Status, server: &str, acquaintance: Acquaintance) -> Fault {
     let text = status.message();
     if text.contains("requested lease not found") {
         return Fault::NoLease;
@@ -73,6 +94,12 @@ pub(super) fn judge(status: &Status, server: &str) -> Fault {
     if is_about_tls(&why) {
         return Error::misconfigured(format!(
             "no TLS with etcd at {server} ({why}): check ca=, server-name=, cert= and key= in the URL"
+        ))
+        .into();
+    }
+    if never_left(status) && why.contains("handshake eof") {
+        return Error::refused(format!(
+            "etcd at {server} hangs up on TLS ({why}): if it speaks none, leave tls=, ca= and cert= out"
         ))
         .into();
     }
@@ -115,7 +142,12 @@ pub(super) fn judge(status: &Status, server: &str) -> Fault {
         | Code::Internal
         | Code::Unavailable
         | Code::DataLoss => {
-            Error::unknown(format!("etcd at {server} gave no answer ({why})"))
+            let hint = match acquaintance {
+                Acquaintance::Answered | Acquaintance::Never => "",
+                Acquaintance::NeverWithoutTls => ": if it wants TLS, say tls=on",
+                Acquaintance::NeverWithoutCertificate => ": if it wants a certificate of ours, say cert= and key=",
+            };
+            Error::unknown(format!("etcd at {server} gave no answer ({why}){hint}"))
         }
     }
     .into()
@@ -142,7 +174,7 @@ mod tests {
     use super::*;
 
     fn kind(code: Code, text: &str) -> Kind {
-        let error = Error::from(judge(&Status::new(code, text), "h:1"));
+        let error = Error::from(judge(&Status::new(code, text), "h:1", Acquaintance::Answered));
         assert!(!error.to_string().contains('\n'));
         error.kind()
     }
@@ -173,7 +205,7 @@ mod tests {
 
     #[test]
     fn leases_are_told_apart_from_other_troubles() {
-        let status = |code, text| judge(&Status::new(code, text), "h:1");
+        let status = |code, text| judge(&Status::new(code, text), "h:1", Acquaintance::Answered);
         assert!(matches!(status(Code::NotFound, "etcdserver: requested lease not found"), Fault::NoLease));
         assert!(matches!(status(Code::FailedPrecondition, "etcdserver: lease already exists"), Fault::LeaseExists));
     }

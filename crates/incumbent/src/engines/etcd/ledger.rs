@@ -1,5 +1,5 @@
 //! What is kept beside the line of candidates: the desk of an election, with all its seats, and a record for each candidate of ours.
-//! Pure: no clock but the wall's, no etcd.
+//! Pure: no etcd.
 //!
 //! The line decides who leads. The desk only remembers: the incarnation of tokens, who is known to be seated and since when, what they are
 //! asked to do, who led before. So it may lag behind the line, and whoever writes it brings it up to date.
@@ -7,7 +7,7 @@
 use incumbent_protocol::protocol::{Term, Token};
 use serde::{Deserialize, Serialize};
 
-use crate::desk::{Desk, Holder, incarnation_of, wall_ms, whole_ms};
+use crate::desk::{Desk, Holder, incarnation_of, whole_ms};
 use crate::engine::{Bid, Error, Farewell, Wish};
 use crate::identity::Identity;
 
@@ -166,15 +166,15 @@ impl Record {
         serde_json::to_string(self).expect("a record has no maps, and no numbers that JSON lacks")
     }
 
-    /// What the desk should know of the candidate if it leads with `token`, as of now.
-    pub(super) fn holder(&self, token: Token, value: &str) -> Holder {
+    /// What the desk should know of the candidate if it leads with `token`.
+    pub(super) fn holder(&self, token: Token, value: &str, since_ms: u64) -> Holder {
         Holder {
             identity: self.identity.clone(),
             token,
             value: value.to_owned(),
             priority: self.priority,
             ttl_ms: self.ttl_ms,
-            since_ms: wall_ms(),
+            since_ms,
             beat: 0,
         }
     }
@@ -211,7 +211,7 @@ mod tests {
     fn holder(name: &str, token: Token) -> Holder {
         let identity = Identity::named(name).expect("a good name");
         let bid = Bid { identity, ttl: Duration::from_secs(3), value: String::new(), priority: 0, seats: 1, seen: None };
-        Record::of(&bid).holder(token, "")
+        Record::of(&bid).holder(token, "", 1)
     }
 
     #[test]

@@ -48,6 +48,7 @@ use self::keys::{Keys, Namespace};
 use self::lease::{Beat, Checked, Known, Lease, REPEATS_MAX};
 use self::ledger::{Record, Turn, revision_of};
 use self::line::{Line, leader};
+use crate::desk::wall_ms;
 use crate::engine::{Bid, Board, Claim, Engine, Error, Farewell, Grant, Kind, Leader, Renewal, Seat, Wish};
 use crate::guarantees::{Exclusive, Guarantees, Notice, Order, Tokens, WhoseClock};
 use crate::identity::Identity;
@@ -218,7 +219,7 @@ impl Etcd {
         token: Token,
     ) -> Result<bool, Error> {
         let mut ledger = ledger::Ledger::clone(&view.desk.ledger);
-        ledger.seat(Record::of(bid).holder(token, &bid.value), &view.leading());
+        ledger.seat(candidacy.holder(bid, token), &view.leading());
         let keys = &candidacy.keys;
         let request = wire::proto::TxnRequest {
             compare: vec![
@@ -246,7 +247,7 @@ impl Etcd {
         }
         let (client, candidacy, lease) = (self.client.clone(), candidacy.clone(), lease.clone());
         let guards: Guards = vec![(candidacy.keys.candidate(lease.id), revision_of(token))];
-        let holder = Record::of(bid).holder(token, &bid.value);
+        let holder = candidacy.holder(bid, token);
         let ttl = bid.ttl;
         tokio::spawn(async move {
             let write = revise(&client, &candidacy.keys, &guards, known, &[], |ledger| {
@@ -404,7 +405,10 @@ impl Engine for Etcd {
             Some(_) | None => wire::delete(&keys.record_beside(&own)?),
         };
         let more = [wire::delete(&own), parting];
-        let holder = Record::of(bid).holder(token, &bid.value);
+        let holder = match &known {
+            Some((candidacy, _)) => candidacy.holder(bid, token),
+            None => Record::of(bid).holder(token, &bid.value, wall_ms()),
+        };
         let leave = |ledger: &mut ledger::Ledger| {
             ledger.leave(holder.clone(), farewell);
             Ok(())
@@ -497,7 +501,7 @@ impl Engine for Etcd {
             let Some(record) = &meant.record else {
                 return Err(Error::refused("the leader is not one of ours, and reads no wishes: ask it in its own way"));
             };
-            let holder = record.holder(wish.token, &line::value_of(&meant.key, Some(record)));
+            let holder = record.holder(wish.token, &line::value_of(&meant.key, Some(record)), wall_ms());
             let guards: Guards = vec![(meant.key.key.clone(), meant.key.create_revision)];
             let revised = revise(&self.client, &keys, &guards, line.desk.clone(), &[], |ledger| {
                 ledger.seat(holder.clone(), &leading);
