@@ -4,7 +4,11 @@
 
 use crate::shell;
 
-/// Runs the lab's figures; `arguments` go to the program that makes them.
+/// Runs the lab's figures, then the engines'; `arguments` go to the programs that make them.
 pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
-    shell::run(shell::cargo(&["bench", "--locked", "--package", "incumbent-lab", "--bench", "figures", "--"]).args(arguments))
+    shell::run(shell::cargo(&["bench", "--locked", "--package", "incumbent-lab", "--bench", "figures", "--"]).args(arguments))?;
+    shell::run(
+        shell::cargo(&["bench", "--locked", "--package", "incumbent", "--all-features", "--bench", "engines", "--"])
+            .args(arguments),
+    )
 }
