@@ -23,6 +23,7 @@
 //! - [`Election`] is where to begin: [`Election::run`] for a piece of work, [`Election::campaign`] for a [`Leadership`] to hold, [`Election::observe`] to look on.
 //! - [`Leadership`] is the right to act: a [`Token`], a deadline, and the signals that it is about to end or has ended.
 //! - [`Timing`] holds the times that make that safe; [`Guarantees`] says what an engine promises and what it cannot.
+//! - [`fence`] refuses what former leaders write: give it the token.
 //! - [`Engine`] is what to write for an engine of one's own; [`engines`] are those that are there.
 
 mod candidacy;
@@ -36,6 +37,7 @@ pub mod desk;
 pub mod election;
 pub mod engine;
 pub mod engines;
+pub mod fence;
 pub mod guarantees;
 pub mod identity;
 pub mod leadership;

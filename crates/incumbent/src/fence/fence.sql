@@ -1,0 +1,76 @@
+-- Refuses what former leaders write. To be run once, by whoever owns the schema; running it again changes nothing that was seen.
+--
+-- In the transaction that writes, before it reads or writes anything else:
+--   select incumbent_admit('billing', 42);                       -- 42 is the token of the leadership
+-- or by itself, for every row that is written to a table that has a column for the token:
+--   create trigger fence before insert or update on invoices
+--     for each row execute function incumbent_fence_row('billing', 'token');
+-- The arguments are the resource (the table's name, if none is given) and the column ('token', if none is given). Every statement must set
+-- the column: an UPDATE that does not keeps the token of whoever wrote the row last. A row that is deleted brings no token: for
+-- BEFORE DELETE the trigger takes that of
+--   set local incumbent.token = '42';
+--
+-- A smaller token than the greatest seen is an error with the SQLSTATE IF409, whose message names the token that was seen. What an aborted
+-- transaction has shown counts for nothing. Transactions with one and the same token run side by side; a greater one waits
+-- until those with smaller ones have ended, so that nothing of theirs comes behind it.
+--
+-- Who writes needs: grant select, insert, update on incumbent_fence to ...;
+
+create table if not exists incumbent_fence (
+  resource text primary key,
+  token bigint not null check (token >= 0),
+  seen_at timestamptz not null default now() -- for people
+);
+
+create or replace function incumbent_admit(resource text, token bigint) returns void
+language plpgsql set search_path from current as $$
+#variable_conflict use_column
+declare
+  seen bigint;
+begin
+  if incumbent_admit.resource is null or incumbent_admit.token is null or incumbent_admit.token < 0 then
+    raise exception '% is no token for %', coalesce(incumbent_admit.token::text, 'nothing'), coalesce(incumbent_admit.resource, 'nothing')
+      using errcode = 'invalid_parameter_value', hint = 'Write with the token of the leadership.';
+  end if;
+  loop
+    -- First without a lock: one that was shared by two who both want to raise the token would be a deadlock.
+    select f.token into seen from incumbent_fence f where f.resource = incumbent_admit.resource;
+    if seen = incumbent_admit.token then
+      -- Shared until the transaction ends: a greater token waits for us. It may have been raised before we got it, so look again.
+      select f.token into seen from incumbent_fence f where f.resource = incumbent_admit.resource for share;
+      if seen = incumbent_admit.token then
+        return;
+      end if;
+    elsif seen is null or seen < incumbent_admit.token then
+      -- Waits for whoever has admitted a token and has not committed yet. Changes nothing if that one was greater.
+      insert into incumbent_fence as f (resource, token) values (incumbent_admit.resource, incumbent_admit.token)
+        on conflict on constraint incumbent_fence_pkey
+        do update set token = excluded.token, seen_at = now() where f.token < excluded.token
+        returning f.token into seen;
+      if seen = incumbent_admit.token then
+        return;
+      end if;
+    end if;
+    if seen > incumbent_admit.token then
+      raise exception 'stale token % for %: % has been seen, so somebody else leads since', incumbent_admit.token, incumbent_admit.resource, seen
+        using errcode = 'IF409', hint = 'Stop: this leadership has ended.';
+    end if;
+    -- It has changed while we waited.
+  end loop;
+end
+$$;
+
+create or replace function incumbent_fence_row() returns trigger
+language plpgsql set search_path from current as $$
+declare
+  resource text := coalesce(tg_argv[0], tg_table_name);
+  token_column text := coalesce(tg_argv[1], 'token');
+begin
+  if tg_op = 'DELETE' then
+    perform incumbent_admit(resource, nullif(current_setting('incumbent.token', true), '')::bigint);
+    return old;
+  end if;
+  perform incumbent_admit(resource, (to_jsonb(new) ->> token_column)::bigint);
+  return new;
+end
+$$;
