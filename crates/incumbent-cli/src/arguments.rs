@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::exit;
+use crate::fence::FenceCommand;
 use crate::lab::LabCommand;
 use crate::style::Colour;
 
@@ -29,6 +30,12 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
+    /// Make storage refuse what former leaders write
+    #[command(arg_required_else_help = true)]
+    Fence {
+        #[command(subcommand)]
+        command: FenceCommand,
+    },
     /// Try the election protocols in a deterministic world
     #[command(arg_required_else_help = true)]
     Lab {

@@ -14,6 +14,7 @@ mod progress;
 mod style;
 mod table;
 
+mod fence;
 mod lab;
 mod shell;
 
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
 
 fn run(command: Command, mut console: Console<'_>) -> Result<Exit, Failure> {
     match command {
+        Command::Fence { command } => fence::run(command, &mut console),
         Command::Lab { command } => lab::run(command, &Interrupt::install()?, &mut console),
         Command::Completions { shell } => shell::completions(shell, &mut console),
         Command::Man { dir } => shell::man(dir.as_deref(), &mut console),
