@@ -113,17 +113,58 @@ async fn a_watch_survives_compaction() {
     let (a, b) = (bid("a", LONG), bid("b", LONG));
     let first = granted(&*holder, &a).await;
     waits_behind(&*waiter, &b).await;
+    // The line is read, and the watch from there on is held back until that is history.
+    let mut reads = 0;
+    relay.inspect(move |chunk| {
+        let asks = chunk.direction == Direction::Request && chunk.bytes.windows(5).any(|it| it == b"jobs/");
+        reads += u32::from(asks);
+        if asks && reads == 2 { Verdict::Hold } else { Verdict::Pass }
+    });
     let mut hints = waiter.watch(&jobs(), Some(&b));
-    assert!(futures_util::poll!(hints.next()).is_pending());
-    for number in 0..20 {
-        etcd.etcdctl(&["put", "elsewhere", &number.to_string()]).expect("answers");
+    while relay.traffic().requests.held() == 0 {
+        assert!(futures_util::poll!(hints.next()).is_pending());
+        tokio::task::yield_now().await;
     }
+    etcd.etcdctl(&["put", "elsewhere", "x"]).expect("answers");
+    etcd.etcdctl(&["put", "elsewhere", "y"]).expect("answers");
     let status = etcd.etcdctl(&["endpoint", "status", "-w", "json"]).expect("answers");
     let revision = status.split("\"revision\":").nth(1).and_then(|it| it.split([',', '}']).next()).expect("told");
     etcd.etcdctl(&["compact", revision]).expect("answers");
-    release(&*holder, &a, first.token).await;
-    hints.next().await.expect("goes on").expect("the connection stands");
+    relay.heal();
+    hints.next().await.expect("goes on").expect("what may have been missed is a hint");
+    waits_behind(&*waiter, &b).await;
+    let ((), hint) = tokio::join!(release(&*holder, &a, first.token), hints.next());
+    hint.expect("goes on").expect("the connection stands");
     assert!(granted(&*waiter, &b).await.token > first.token);
+}
+
+#[tokio::test]
+async fn a_request_that_arrives_after_its_sender_has_left_puts_nobody_in_line() {
+    let relay = Relay::before(&ETCD.server().address()).expect("a free port");
+    let namespace = namespace();
+    let holder = engine(ETCD.server(), &namespace).await;
+    let (a, b) = (bid("a", LONG), bid("b", Duration::from_secs(10)));
+    let (held, other) = (granted(&*holder, &a).await, incumbent::Name::new("other").expect("a good name"));
+    let late = open(&format!("etcd://{}/{namespace}", relay.address())).await.expect("etcd is there");
+    // So that it has its lease already.
+    late.claim(&other, &b).await.expect("answers");
+    relay.inspect(|chunk| {
+        let asks = chunk.direction == Direction::Request && chunk.bytes.windows(5).any(|it| it == b"jobs/");
+        if asks && chunk.connection == 1 { Verdict::Hold } else { Verdict::Pass }
+    });
+    let election = jobs();
+    let mut claim = Box::pin(late.claim(&election, &b));
+    // By then the next call takes another connection: this one does not answer.
+    assert!(tokio::time::timeout(b.ttl / 8, &mut claim).await.is_err());
+    assert!(relay.traffic().requests.held() > 0);
+    late.withdraw(&jobs(), &b).await.expect("answers");
+    let before = relay.traffic().requests.passed;
+    relay.heal();
+    relay.wait_until("the claim arrives", |it| it.requests.held() == 0 && it.requests.passed > before);
+    assert!(claim.await.is_err(), "it has left");
+    release(&*holder, &a, held.token).await;
+    assert_eq!(board(&*holder).await, (vec![], vec![]), "a ghost leads");
+    assert!(granted(&*late, &b).await.token > held.token, "it may come back");
 }
 
 #[tokio::test]
