@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
+use crate::elections::ElectionCommand;
 use crate::exit;
 use crate::fence::FenceCommand;
 use crate::lab::LabCommand;
@@ -12,8 +13,11 @@ use crate::style::Colour;
 
 const EXAMPLES: &str = "\
 Examples:
-  incumbent lab protocols           the election protocols, and what they cannot promise
-  incumbent lab protocols --json    the same, for a program
+  incumbent who billing --on etcd://127.0.0.1:2379/prod     who leads, with which token
+  incumbent handover billing --to web-2                     on the engine that INCUMBENT_ON names
+  incumbent plan --failover 3s --pause 500ms --rtt 40ms     times that are safe, or why none are
+  incumbent lab run scenarios/bully/lost_coordinator.txt     an algorithm under faults, step by step
+  incumbent lab explain raft                                how an algorithm works, from a real run
   incumbent completions bash > /etc/bash_completion.d/incumbent
   incumbent man --dir /usr/local/share/man/man1";
 
@@ -30,6 +34,8 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
+    #[command(flatten)]
+    Election(ElectionCommand),
     /// Make storage refuse what former leaders write
     #[command(arg_required_else_help = true)]
     Fence {

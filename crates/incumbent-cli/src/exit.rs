@@ -6,9 +6,12 @@ use std::process::ExitCode;
 pub(crate) const CODES: &str = "\
 Exit codes:
   0    the command did what it was asked
-  1    the command found what it looks for: a violation, a scenario that fails
+  1    the command found what it looks for: a violation, a scenario that fails, an ailment, two leaders at once
   2    the command line, or a file that it names, is wrong; nothing was done
   3    a file or stream could not be read or written
+  4    nobody leads
+  5    the engine could not be reached, or refused; nothing was changed
+  6    it is not known whether it happened, or it has not happened yet: no answer or no new leader came in time
   130  interrupted by Ctrl-C or SIGTERM; what was found so far is printed";
 
 /// How a command ended.
@@ -22,6 +25,12 @@ pub(crate) enum Exit {
     Usage,
     /// A file or stream failed.
     Io,
+    /// Nobody leads.
+    Vacant,
+    /// The engine did not do it.
+    Refused,
+    /// The engine may have done it, or may yet.
+    Unknown,
     /// It was stopped before its end.
     Interrupted,
 }
@@ -31,7 +40,7 @@ impl Exit {
     pub(crate) fn interrupted(self) -> Exit {
         match self {
             Exit::Done | Exit::Interrupted => Exit::Interrupted,
-            Exit::Found | Exit::Usage | Exit::Io => self,
+            Exit::Found | Exit::Usage | Exit::Io | Exit::Vacant | Exit::Refused | Exit::Unknown => self,
         }
     }
 
@@ -42,6 +51,9 @@ impl Exit {
             Exit::Found => 1,
             Exit::Usage => 2,
             Exit::Io => 3,
+            Exit::Vacant => 4,
+            Exit::Refused => 5,
+            Exit::Unknown => 6,
             Exit::Interrupted => 130,
         }
     }
@@ -59,7 +71,8 @@ mod tests {
 
     #[test]
     fn the_codes_are_those_of_the_table_and_the_handbook_has_the_same() {
-        for exit in [Exit::Done, Exit::Found, Exit::Usage, Exit::Io, Exit::Interrupted] {
+        let all = [Exit::Done, Exit::Found, Exit::Usage, Exit::Io, Exit::Vacant, Exit::Refused, Exit::Unknown, Exit::Interrupted];
+        for exit in all {
             assert!(CODES.contains(&format!("\n  {:<4} ", exit.code())), "{exit:?}");
         }
         let handbook = include_str!("../../../docs/cli.md");

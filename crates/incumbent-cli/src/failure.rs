@@ -3,6 +3,8 @@
 use std::io;
 use std::path::Path;
 
+use incumbent::engine::{Error, Kind};
+
 use crate::exit::Exit;
 
 /// What went wrong. Each says what to do.
@@ -12,6 +14,8 @@ pub(crate) enum Failure {
     Io { what: String, hint: &'static str },
     /// A file that was given cannot be understood, or what was asked for cannot be done here.
     Input { what: String, hint: &'static str },
+    /// An engine did not do what it was asked, or a setting for it is wrong. The library says in one line what to do.
+    Engine { what: String, exit: Exit },
     /// Whoever read our output has closed it. Nothing is wrong: `| head` does so.
     ReaderGone,
 }
@@ -22,10 +26,35 @@ impl Failure {
         Failure::Io { what: format!("cannot {doing} {}: {wrong}", path.display()), hint: hint(wrong.kind()) }
     }
 
-    /// What to tell the person, if there is something to tell: what went wrong, what to do.
-    pub(crate) fn message(&self) -> Option<(&str, &str)> {
+    /// A setting that the library refused.
+    pub(crate) fn setting(wrong: &Error) -> Failure {
+        Failure::Engine { what: wrong.to_string(), exit: Exit::Usage }
+    }
+
+    /// An engine could not be asked something. Asking changes nothing, so there is no doubt whether it happened.
+    pub(crate) fn asking(wrong: &Error) -> Failure {
+        let exit = match wrong.kind() {
+            Kind::Misconfigured => Exit::Usage,
+            Kind::Refused | Kind::Unknown => Exit::Refused,
+        };
+        Failure::Engine { what: wrong.to_string(), exit }
+    }
+
+    /// An engine has not changed something, or may have.
+    pub(crate) fn changing(wrong: &Error) -> Failure {
+        let (what, exit) = match wrong.kind() {
+            Kind::Misconfigured => (wrong.to_string(), Exit::Usage),
+            Kind::Refused => (wrong.to_string(), Exit::Refused),
+            Kind::Unknown => (format!("{wrong}; it may have happened: look before asking again"), Exit::Unknown),
+        };
+        Failure::Engine { what, exit }
+    }
+
+    /// What to tell the person, if there is something to tell: what went wrong, and what to do unless that says it already.
+    pub(crate) fn message(&self) -> Option<(&str, Option<&str>)> {
         match self {
-            Failure::Io { what, hint } | Failure::Input { what, hint } => Some((what, hint)),
+            Failure::Io { what, hint } | Failure::Input { what, hint } => Some((what, Some(hint))),
+            Failure::Engine { what, .. } => Some((what, None)),
             Failure::ReaderGone => None,
         }
     }
@@ -35,6 +64,7 @@ impl Failure {
         match self {
             Failure::Io { .. } => Exit::Io,
             Failure::Input { .. } => Exit::Usage,
+            Failure::Engine { exit, .. } => *exit,
             Failure::ReaderGone => Exit::Done,
         }
     }
@@ -74,6 +104,6 @@ mod tests {
         assert_eq!((closed.message(), closed.exit()), (None, Exit::Done));
         let full = Failure::from(io::Error::from(io::ErrorKind::StorageFull));
         assert_eq!(full.exit(), Exit::Io);
-        assert!(full.message().unwrap().1.contains("make room"));
+        assert!(full.message().unwrap().1.unwrap().contains("make room"));
     }
 }

@@ -1,10 +1,10 @@
 //! Ctrl-C and SIGTERM: the first asks the command to stop and print what it has, the second ends the process at once.
 
 use std::io::Write as _;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
+
+use tokio::sync::watch;
 
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -15,16 +15,15 @@ pub(crate) struct Insistence {
     _ended: mpsc::Sender<()>,
 }
 
-/// Whether the person wants the command to stop. A long command looks at it now and then.
-pub(crate) struct Interrupt(Arc<AtomicBool>);
+/// Whether the person wants the command to stop. A long command looks at it now and then, or waits for it.
+pub(crate) struct Interrupt(watch::Receiver<bool>);
 
 impl Interrupt {
     /// Listens from now on. To be called once in the life of the process.
     pub(crate) fn install() -> Result<Interrupt, Failure> {
-        let asked = Arc::new(AtomicBool::new(false));
-        let heard = Arc::clone(&asked);
+        let (hear, asked) = watch::channel(false);
         ctrlc::set_handler(move || {
-            if heard.swap(true, Ordering::Relaxed) {
+            if hear.send_replace(true) {
                 std::process::exit(Exit::Interrupted.code().into());
             }
             // The terminal may be gone: that is what some signals say.
@@ -40,11 +39,11 @@ impl Interrupt {
     /// Ends the process if it has not ended by itself `grace` after the person asked, unless the result was dropped before. For a command that
     /// calls what it cannot interrupt.
     pub(crate) fn insist_after(&self, grace: Duration) -> Insistence {
-        let asked = Arc::clone(&self.0);
+        let asked = self.0.clone();
         let (ended, over) = mpsc::channel::<()>();
         std::thread::spawn(move || {
             while over.recv_timeout(grace) == Err(RecvTimeoutError::Timeout) {
-                if asked.load(Ordering::Relaxed) && over.recv_timeout(grace) == Err(RecvTimeoutError::Timeout) {
+                if *asked.borrow() && over.recv_timeout(grace) == Err(RecvTimeoutError::Timeout) {
                     std::process::exit(Exit::Interrupted.code().into());
                 }
             }
@@ -54,6 +53,12 @@ impl Interrupt {
 
     /// Whether the person has asked.
     pub(crate) fn asked(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        *self.0.borrow()
+    }
+
+    /// Waits until the person asks.
+    pub(crate) async fn wait(&self) {
+        // Whoever listens for signals does so as long as the process lives.
+        let _ = self.0.clone().wait_for(|asked| *asked).await;
     }
 }

@@ -14,6 +14,7 @@ mod progress;
 mod style;
 mod table;
 
+mod elections;
 mod fence;
 mod lab;
 mod shell;
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
 
 fn run(command: Command, mut console: Console<'_>) -> Result<Exit, Failure> {
     match command {
+        Command::Election(command) => elections::run(command, &Interrupt::install()?, &mut console),
         Command::Fence { command } => fence::run(command, &mut console),
         Command::Lab { command } => lab::run(command, &Interrupt::install()?, &mut console),
         Command::Completions { shell } => shell::completions(shell, &mut console),
@@ -62,7 +64,10 @@ fn run(command: Command, mut console: Console<'_>) -> Result<Exit, Failure> {
 fn complain(failure: &Failure, colour: Colour) -> Exit {
     let paint = Paint::on_a(io::stderr().is_terminal(), colour);
     if let Some((what, hint)) = failure.message() {
-        eprintln!("{} {what}\n  {} {hint}", paint.bad("error:"), paint.strong("hint:"));
+        eprintln!("{} {what}", paint.bad("error:"));
+        if let Some(hint) = hint {
+            eprintln!("  {} {hint}", paint.strong("hint:"));
+        }
     }
     failure.exit()
 }

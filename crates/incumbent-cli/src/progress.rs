@@ -25,6 +25,11 @@ impl<'a> Progress<'a> {
         Progress::with(states, "{bar:32} {human_pos} of at most {human_len} states; Ctrl-C prints what is there", interrupt)
     }
 
+    /// A bar for `rounds` rounds of a drill.
+    pub(crate) fn of_rounds(rounds: usize, interrupt: &'a Interrupt) -> Progress<'a> {
+        Progress::with(rounds, "{bar:32} {pos}/{len} rounds, {eta} left; Ctrl-C prints what is there", interrupt)
+    }
+
     fn with(end: usize, template: &str, interrupt: &'a Interrupt) -> Progress<'a> {
         let terminal = io::stderr().is_terminal();
         let target = if terminal { ProgressDrawTarget::stderr_with_hz(10) } else { ProgressDrawTarget::hidden() };

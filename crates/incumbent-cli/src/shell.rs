@@ -39,5 +39,6 @@ fn write_pages(command: &clap::Command, dir: &Path, console: &mut Console<'_>) -
     let written: io::Result<()> = page.render(&mut text).and_then(|()| std::fs::write(&path, &text));
     written.map_err(|wrong| Failure::file("write", &path, &wrong))?;
     writeln!(console.out, "{}", path.display())?;
-    command.get_subcommands().try_for_each(|subcommand| write_pages(subcommand, dir, console))
+    // What is hidden is for this program alone.
+    command.get_subcommands().filter(|it| !it.is_hide_set()).try_for_each(|subcommand| write_pages(subcommand, dir, console))
 }

@@ -28,7 +28,7 @@ fn ends(arguments: &[&str], code: i32) -> Output {
 fn help_and_version_are_results_and_go_to_the_standard_output() {
     let help = ends(&["--help"], 0);
     assert!(help.stderr.is_empty());
-    for part in ["Examples:", "Exit codes:", "incumbent lab protocols", "--color"] {
+    for part in ["Examples:", "Exit codes:", "incumbent who", "incumbent lab run", "incumbent lab explain", "--color"] {
         assert!(text(&help.stdout).contains(part), "no {part}");
     }
     assert!(text(&ends(&["--version"], 0).stdout).starts_with("incumbent "));
@@ -123,6 +123,9 @@ fn the_manual_has_a_page_for_every_command() {
     let pages: Vec<_> = text(&output.stdout).lines().map(|line| line.rsplit('/').next().unwrap()).collect();
     for name in [
         "incumbent.1",
+        "incumbent-who.1",
+        "incumbent-handover.1",
+        "incumbent-drill.1",
         "incumbent-lab.1",
         "incumbent-lab-check.1",
         "incumbent-lab-compare.1",
@@ -133,4 +136,5 @@ fn the_manual_has_a_page_for_every_command() {
     ] {
         assert!(pages.contains(&name) && dir.join(name).is_file(), "{name} is not among {pages:?}");
     }
+    assert!(!pages.contains(&"incumbent-drill-candidate.1"), "what is hidden has no page");
 }

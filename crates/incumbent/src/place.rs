@@ -242,6 +242,10 @@ impl fmt::Display for Place {
                 None => it.name.clone(),
             })
             .collect();
+        if hosts.is_empty() && self.user.is_none() {
+            // As people write it when there is no server: file:/var/lib/jobs.
+            return write!(f, "{}:{}", self.scheme, self.namespace());
+        }
         write!(f, "{}://", self.scheme)?;
         if let Some(user) = &self.user {
             write!(f, "{user}@")?;

@@ -484,27 +484,32 @@ fn write_term(lock: &mut File, term: u64) -> std::io::Result<()> {
     lock.sync_all()
 }
 
+/// What elections in files promise, wherever they are.
+pub(super) fn promises() -> Guarantees {
+    Guarantees {
+        engine: "file",
+        exclusive: Exclusive::OnOneMachine,
+        tokens: Tokens::Durable,
+        token_source: "a counter in the file, synced to disk",
+        clock: WhoseClock::Kernel,
+        notice: Notice::Pushed,
+        order: Order::Race,
+        seats_max: 1,
+        lists_candidates: true,
+        keeps_history: true,
+        ttl_min: Duration::from_millis(100),
+        ttl_max: Duration::from_secs(86_400),
+        caveats: vec![
+            "It is for one machine: containers that share the directory on one kernel are fine, other machines are not.",
+            "A holder whose whole process is paused keeps the seat until it goes on or is killed.",
+        ],
+    }
+}
+
 #[async_trait]
 impl Engine for Files {
     fn guarantees(&self) -> Guarantees {
-        Guarantees {
-            engine: "file",
-            exclusive: Exclusive::OnOneMachine,
-            tokens: Tokens::Durable,
-            token_source: "a counter in the file, synced to disk",
-            clock: WhoseClock::Kernel,
-            notice: Notice::Pushed,
-            order: Order::Race,
-            seats_max: 1,
-            lists_candidates: true,
-            keeps_history: true,
-            ttl_min: Duration::from_millis(100),
-            ttl_max: Duration::from_secs(86_400),
-            caveats: vec![
-                "It is for one machine: containers that share the directory on one kernel are fine, other machines are not.",
-                "A holder whose whole process is paused keeps the seat until it goes on or is killed.",
-            ],
-        }
+        promises()
     }
 
     async fn claim(&self, election: &Name, bid: &Bid) -> Result<Claim, Error> {

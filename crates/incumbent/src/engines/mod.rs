@@ -26,6 +26,7 @@ mod tls;
 use std::sync::Arc;
 
 use crate::engine::{Engine, Error};
+use crate::guarantees::Guarantees;
 use crate::place::Place;
 
 /// An engine as its URL names it.
@@ -62,15 +63,39 @@ pub async fn open(place: &Place) -> Result<Arc<dyn Engine>, Error> {
         "zookeeper" => zookeeper::ZooKeeper::open(place),
         #[cfg(feature = "redis")]
         "redis" => redis::Redis::open(place).await,
-        unknown => Err(match SCHEMES.iter().find(|it| it.name == unknown) {
-            Some(scheme) => Error::misconfigured(format!(
-                "this program was built without {unknown}: build incumbent with the feature {:?}",
-                scheme.feature
-            )),
-            None => Error::misconfigured(format!(
-                "there is no engine {unknown:?}; there are {}",
-                SCHEMES.iter().map(|it| it.name).collect::<Vec<_>>().join(", ")
-            )),
-        }),
+        unknown => Err(unknown_scheme(unknown)),
+    }
+}
+
+/// What each engine in this program promises, in the order of [`SCHEMES`]. None is asked: one that is open may know of a caveat more.
+pub fn built_in() -> Vec<Guarantees> {
+    vec![
+        memory::Memory::new().guarantees(),
+        #[cfg(feature = "file")]
+        file::promises(),
+        #[cfg(feature = "etcd")]
+        etcd::promises(),
+        #[cfg(feature = "zookeeper")]
+        zookeeper::promises(),
+        #[cfg(feature = "redis")]
+        redis::promises(),
+    ]
+}
+
+/// What the engine of this scheme promises.
+pub fn promised(scheme: &str) -> Result<Guarantees, Error> {
+    built_in().into_iter().find(|it| it.engine == scheme).ok_or_else(|| unknown_scheme(scheme))
+}
+
+fn unknown_scheme(unknown: &str) -> Error {
+    match SCHEMES.iter().find(|it| it.name == unknown) {
+        Some(scheme) => Error::misconfigured(format!(
+            "this program was built without {unknown}: build incumbent with the feature {:?}",
+            scheme.feature
+        )),
+        None => Error::misconfigured(format!(
+            "there is no engine {unknown:?}; there are {}",
+            SCHEMES.iter().map(|it| it.name).collect::<Vec<_>>().join(", ")
+        )),
     }
 }

@@ -256,29 +256,34 @@ fn detail(why: &RedisError) -> &str {
     why.detail().unwrap_or("no reason given")
 }
 
+/// What elections on Redis promise, wherever they are.
+pub(super) fn promises() -> Guarantees {
+    Guarantees {
+        engine: "redis",
+        exclusive: Exclusive::UnlessItFailsOver,
+        tokens: Tokens::UnlessItForgets,
+        token_source: "a counter, raised by the script that seats",
+        clock: WhoseClock::Engine,
+        notice: Notice::Pushed,
+        order: Order::Line,
+        seats_max: u32::MAX,
+        lists_candidates: true,
+        keeps_history: true,
+        ttl_min: Duration::from_millis(100),
+        ttl_max: Duration::from_secs(86_400),
+        caveats: vec![
+            "A failover to a replica can put two leaders in office and repeat tokens: replication is asynchronous, and no client can mend that.",
+            "With appendfsync other than always, a crash of the server's machine forgets the last leaderships.",
+            "It counts by the server's wall clock: whoever sets it forward frees seats too early.",
+            "Set maxmemory-policy to noeviction or volatile-*: any other throws tokens away when memory is short.",
+        ],
+    }
+}
+
 #[async_trait]
 impl Engine for Redis {
     fn guarantees(&self) -> Guarantees {
-        Guarantees {
-            engine: "redis",
-            exclusive: Exclusive::UnlessItFailsOver,
-            tokens: Tokens::UnlessItForgets,
-            token_source: "a counter, raised by the script that seats",
-            clock: WhoseClock::Engine,
-            notice: Notice::Pushed,
-            order: Order::Line,
-            seats_max: u32::MAX,
-            lists_candidates: true,
-            keeps_history: true,
-            ttl_min: Duration::from_millis(100),
-            ttl_max: Duration::from_secs(86_400),
-            caveats: vec![
-                "A failover to a replica can put two leaders in office and repeat tokens: replication is asynchronous, and no client can mend that.",
-                "With appendfsync other than always, a crash of the server's machine forgets the last leaderships.",
-                "It counts by the server's wall clock: whoever sets it forward frees seats too early.",
-                "Set maxmemory-policy to noeviction or volatile-*: any other throws tokens away when memory is short.",
-            ],
-        }
+        promises()
     }
 
     async fn claim(&self, election: &Name, bid: &Bid) -> Result<Claim, Error> {

@@ -307,31 +307,36 @@ fn out_of_office(token: Token) -> Error {
     Error::refused(format!("the leadership with token {token} is no longer in office"))
 }
 
+/// What elections on etcd promise, wherever they are.
+pub(super) fn promises() -> Guarantees {
+    Guarantees {
+        engine: "etcd",
+        exclusive: Exclusive::Always,
+        tokens: Tokens::Durable,
+        token_source: "the revision at which the leader's key was created, with an incarnation",
+        clock: WhoseClock::Engine,
+        notice: Notice::Pushed,
+        order: Order::Line,
+        seats_max: SEATS_MAX,
+        lists_candidates: true,
+        keeps_history: true,
+        ttl_min: Duration::from_secs(1),
+        ttl_max: TTL_MAX,
+        caveats: vec![
+            "Whoever deletes the leader's key or revokes its lease by hand puts a second leader beside it until its next renewal: evict it instead.",
+            "etcd restored from a backup counts revisions again from there: raise the incarnation, or tokens rise only for candidates that remember greater ones.",
+            "A ttl is rounded up to whole seconds, and etcd may grant more: at least one and a half of its election timeout.",
+            "A candidate that is not ours (etcdctl elect, Go) reads no wishes, has no history, and its own library decides when it stops.",
+            "With several seats nobody but ours may contend: others know of one leader.",
+            "A seat is handed over only to one who stands in line, and only past candidates of ours.",
+        ],
+    }
+}
+
 #[async_trait]
 impl Engine for Etcd {
     fn guarantees(&self) -> Guarantees {
-        Guarantees {
-            engine: "etcd",
-            exclusive: Exclusive::Always,
-            tokens: Tokens::Durable,
-            token_source: "the revision at which the leader's key was created, with an incarnation",
-            clock: WhoseClock::Engine,
-            notice: Notice::Pushed,
-            order: Order::Line,
-            seats_max: SEATS_MAX,
-            lists_candidates: true,
-            keeps_history: true,
-            ttl_min: Duration::from_secs(1),
-            ttl_max: TTL_MAX,
-            caveats: vec![
-                "Whoever deletes the leader's key or revokes its lease by hand puts a second leader beside it until its next renewal: evict it instead.",
-                "etcd restored from a backup counts revisions again from there: raise the incarnation, or tokens rise only for candidates that remember greater ones.",
-                "A ttl is rounded up to whole seconds, and etcd may grant more: at least one and a half of its election timeout.",
-                "A candidate that is not ours (etcdctl elect, Go) reads no wishes, has no history, and its own library decides when it stops.",
-                "With several seats nobody but ours may contend: others know of one leader.",
-                "A seat is handed over only to one who stands in line, and only past candidates of ours.",
-            ],
-        }
+        promises()
     }
 
     async fn claim(&self, election: &Name, bid: &Bid) -> Result<Claim, Error> {

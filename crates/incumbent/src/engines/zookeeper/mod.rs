@@ -190,29 +190,34 @@ impl Crowd {
     }
 }
 
+/// What elections on ZooKeeper promise, wherever they are.
+pub(super) fn promises() -> Guarantees {
+    Guarantees {
+        engine: "zookeeper",
+        exclusive: Exclusive::Always,
+        tokens: Tokens::Durable,
+        token_source: "the czxid of the leader's node, under the incarnation in the ledger beside the election",
+        clock: WhoseClock::Engine,
+        notice: Notice::Pushed,
+        order: Order::Line,
+        seats_max: u32::MAX,
+        lists_candidates: true,
+        keeps_history: true,
+        ttl_min: Duration::from_millis(100),
+        ttl_max: Duration::from_secs(86_400),
+        caveats: vec![
+            "Whoever removes the leader's node by hand lets the next one in at once; the leader notices it a moment later.",
+            "Candidates of Curator or kazoo in the same election are as exclusive as those are, and cannot be evicted or skipped by a hand-over.",
+            "A ttl is stretched or cut to what the servers grant, usually 4 to 40 s (two to twenty ticks), and a crash is noticed up to a tick, half a tick and an eighth of the session later than that.",
+            "An ensemble that was restored from a backup gives smaller tokens until a candidate that has seen a greater one claims, or `raise` was called.",
+        ],
+    }
+}
+
 #[async_trait]
 impl Engine for ZooKeeper {
     fn guarantees(&self) -> Guarantees {
-        Guarantees {
-            engine: "zookeeper",
-            exclusive: Exclusive::Always,
-            tokens: Tokens::Durable,
-            token_source: "the czxid of the leader's node, under the incarnation in the ledger beside the election",
-            clock: WhoseClock::Engine,
-            notice: Notice::Pushed,
-            order: Order::Line,
-            seats_max: u32::MAX,
-            lists_candidates: true,
-            keeps_history: true,
-            ttl_min: Duration::from_millis(100),
-            ttl_max: Duration::from_secs(86_400),
-            caveats: vec![
-                "Whoever removes the leader's node by hand lets the next one in at once; the leader notices it a moment later.",
-                "Candidates of Curator or kazoo in the same election are as exclusive as those are, and cannot be evicted or skipped by a hand-over.",
-                "A ttl is stretched or cut to what the servers grant, usually 4 to 40 s (two to twenty ticks), and a crash is noticed up to a tick, half a tick and an eighth of the session later than that.",
-                "An ensemble that was restored from a backup gives smaller tokens until a candidate that has seen a greater one claims, or `raise` was called.",
-            ],
-        }
+        promises()
     }
 
     fn accepts(&self, election: &Name) -> Result<(), Error> {

@@ -1,0 +1,181 @@
+//! `incumbent plan`: the times that keep a goal, with the worst case as a timeline; or why there are none, and what to change.
+//!
+//! It asks no engine: what one grants is known from its kind.
+
+use std::time::Duration;
+
+use incumbent::place::Place;
+use incumbent::{Guarantees, Timing};
+use incumbent_protocol::timing::Goal;
+use serde_json::{Value, json};
+
+use super::span;
+use super::target::Url;
+use crate::console::{Console, Form};
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  incumbent plan --failover 3s --pause 500ms --rtt 40ms
+  incumbent plan --failover 20s --on consul://127.0.0.1/prod
+  incumbent plan --failover 3s --json | jq .timing.ttl_ms";
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct PlanArguments {
+    /// How soon after a crash the next leader must be in office
+    #[arg(long, value_name = "SPAN", value_parser = span::parse)]
+    failover: Duration,
+    /// How long a healthy leader may stand still (garbage collection, a busy host) without losing the seat
+    #[arg(long, value_name = "SPAN", value_parser = span::parse, default_value = "0s")]
+    pause: Duration,
+    /// How long the slowest in a hundred answers of the engine takes; `incumbent doctor` measures it
+    #[arg(long, value_name = "SPAN", value_parser = span::parse, default_value = "20ms")]
+    rtt: Duration,
+    /// For the engine of this URL: times that it grants. It is not asked
+    #[arg(long, value_name = "URL")]
+    on: Option<Url>,
+    #[command(flatten)]
+    form: Form,
+}
+
+/// Plans, and prints the plan. That there is none is what a plan is there to find out.
+pub(crate) fn run(wanted: &PlanArguments, console: &mut Console<'_>) -> Result<Exit, Failure> {
+    let engine = wanted.on.as_ref().map(engine).transpose()?;
+    let goal = Goal { failover: wanted.failover, pause: wanted.pause, round_trip: wanted.rtt };
+    let planned = plan(goal, engine.as_ref());
+    if wanted.form.json {
+        print_json(goal, engine.as_ref(), &planned, console)?;
+    } else {
+        print_text(goal, engine.as_ref(), &planned, console)?;
+    }
+    Ok(if planned.is_ok() { Exit::Done } else { Exit::Found })
+}
+
+fn engine(url: &Url) -> Result<Guarantees, Failure> {
+    let place = Place::parse(url.exposed()).map_err(|why| Failure::setting(&why))?;
+    incumbent::engines::promised(place.scheme()).map_err(|why| Failure::setting(&why))
+}
+
+fn plan(goal: Goal, engine: Option<&Guarantees>) -> Result<Timing, String> {
+    let timing = Timing::plan(goal).map_err(|why| why.to_string())?;
+    let Some(engine) = engine else { return Ok(timing) };
+    let (name, least, most) = (engine.engine, engine.ttl_min, engine.ttl_max);
+    if timing.ttl() < least {
+        let allow = Timing::of(least).build().map(|it| it.failover_max());
+        let allow = allow.map_or_else(|why| why.to_string(), |it| format!("allow at least {}", span::rounded_up(it)));
+        return Err(format!(
+            "a failover within {:?} needs a lease of {:?}, and {name} grants none shorter than {least:?}: {allow}",
+            goal.failover,
+            timing.ttl()
+        ));
+    }
+    if timing.ttl() <= most {
+        return Ok(timing);
+    }
+    // A shorter lease fails over sooner, but bears less.
+    let longest = Timing::of(most).build().map_err(|why| why.to_string())?;
+    if longest.pause_max() < goal.pause || longest.request_timeout() / 2 < goal.round_trip {
+        return Err(format!(
+            "{name} grants no lease longer than {most:?}, which bears pauses of {} and answers of {}: lower the pause or the round trip",
+            span::measured(longest.pause_max()),
+            span::measured(longest.request_timeout() / 2),
+        ));
+    }
+    Ok(longest)
+}
+
+fn print_text(
+    goal: Goal,
+    engine: Option<&Guarantees>,
+    planned: &Result<Timing, String>,
+    console: &mut Console<'_>,
+) -> Result<(), Failure> {
+    let paint = console.paint;
+    match planned {
+        Ok(timing) => {
+            writeln!(console.out, "{}\n", paint.good(format_args!("--ttl {:?} keeps the goal", timing.ttl())))?;
+            let (failover, pause) = (span::rounded_up(timing.failover_max()), span::measured(timing.pause_max()));
+            writeln!(console.out, "  failover    at most {failover} after a crash; {:?} was allowed", goal.failover)?;
+            writeln!(console.out, "  pause       up to {pause} cost nothing; {:?} was wanted", goal.pause)?;
+            writeln!(
+                console.out,
+                "  round trip  up to {:?} count as answered; {:?} was said",
+                timing.request_timeout(),
+                goal.round_trip
+            )?;
+            if let Some(engine) = engine {
+                writeln!(console.out, "  {:<10}  grants {:?} to {:?}", engine.engine, engine.ttl_min, engine.ttl_max)?;
+            }
+            writeln!(console.out, "\n{timing}")?;
+        }
+        Err(why) => writeln!(console.out, "{} {why}", paint.bad("no timing keeps the goal:"))?,
+    }
+    Ok(())
+}
+
+fn print_json(
+    goal: Goal,
+    engine: Option<&Guarantees>,
+    planned: &Result<Timing, String>,
+    console: &mut Console<'_>,
+) -> Result<(), Failure> {
+    let document = json!({
+        "goal": { "failover_ms": span::ms(goal.failover), "pause_ms": span::ms(goal.pause), "rtt_ms": span::ms(goal.round_trip) },
+        "engine": engine.map(|it| json!({ "name": it.engine, "ttl_min_ms": span::ms(it.ttl_min), "ttl_max_ms": span::ms(it.ttl_max) })),
+        "possible": planned.is_ok(),
+        "timing": planned.as_ref().ok().map(timing),
+        "timeline": planned.as_ref().ok().map(|it| it.to_string().lines().map(str::to_owned).collect::<Vec<_>>()),
+        "why_not": planned.as_ref().err(),
+    });
+    writeln!(console.out, "{document:#}")?;
+    Ok(())
+}
+
+/// Times for a program.
+pub(crate) fn timing(it: &Timing) -> Value {
+    json!({
+        "ttl_ms": span::ms(it.ttl()),
+        "drift_ppm": it.drift_ppm(),
+        "guard_ms": span::ms(it.guard()),
+        "renew_ms": span::ms(it.renew()),
+        "retry_ms": span::ms(it.retry()),
+        "request_timeout_ms": span::ms(it.request_timeout()),
+        "jeopardy_ms": span::ms(it.jeopardy()),
+        "stop_after_ms": span::ms(it.stop_after()),
+        "drain_ms": span::ms(it.drain()),
+        "kill_ms": span::ms(it.kill()),
+        "validity_ms": span::ms(it.validity(it.ttl())),
+        "poll_ms": span::ms(it.poll()),
+        "rest_ms": span::ms(it.rest()),
+        "failover_max_ms": span::ms(it.failover_max()),
+        "pause_max_ms": span::ms(it.pause_max()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn goal(failover: u64, pause: u64) -> Goal {
+        let ms = Duration::from_millis;
+        Goal { failover: ms(failover), pause: ms(pause), round_trip: ms(5) }
+    }
+
+    fn granting(least: Duration, most: Duration) -> Guarantees {
+        Guarantees { ttl_min: least, ttl_max: most, ..incumbent::engines::promised("memory").unwrap() }
+    }
+
+    #[test]
+    fn a_plan_for_an_engine_is_one_that_it_grants() {
+        let seconds = Duration::from_secs;
+        let engine = granting(seconds(10), seconds(20));
+        let why = plan(goal(3000, 0), Some(&engine)).unwrap_err();
+        let allowed = why.rsplit_once("at least ").map(|(_, span)| span::parse(span).unwrap()).unwrap();
+        let advised = Goal { failover: allowed, ..goal(0, 0) };
+        assert!(plan(advised, Some(&engine)).unwrap().ttl() >= engine.ttl_min, "{why}");
+        assert_eq!(plan(goal(600_000, 0), Some(&engine)).unwrap().ttl(), seconds(20), "a shorter lease keeps the goal too");
+        let why = plan(goal(600_000, 30_000), Some(&engine)).unwrap_err();
+        assert!(why.contains("no lease longer than 20s"), "{why}");
+    }
+}
