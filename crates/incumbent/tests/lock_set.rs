@@ -355,3 +355,12 @@ fn nothing_is_lost_on_redis() {
     let redis = Redis::debian().start().expect("Redis is installed");
     nothing_is_lost_on(&format!("redis://{}/jobs/seat", redis.address()), Duration::from_secs(1));
 }
+
+#[cfg(feature = "consul")]
+#[test]
+fn nothing_is_lost_on_consul() {
+    use incumbent_testbed::Consul;
+    let consul = Consul::plan().session_ttl_min(Duration::from_millis(500)).start().expect("a free port");
+    // Without the lock-delay, which would keep late writes away by waiting: here the fence must.
+    nothing_is_lost_on(&format!("consul://{}/jobs/seat?ttl-min=0.5&lock-delay=0", consul.address()), Duration::from_secs(1));
+}
