@@ -67,7 +67,7 @@ pub async fn open(place: &Place) -> Result<Arc<dyn Engine>, Error> {
     }
 }
 
-/// What each engine in this program promises, in the order of [`SCHEMES`]. None is asked: one that is open may know of a caveat more.
+/// What each engine in this program promises, in the order of their schemes. None is asked: one that is open may know of a caveat more.
 pub fn built_in() -> Vec<Guarantees> {
     vec![
         memory::Memory::new().guarantees(),

@@ -9,7 +9,7 @@
 //!
 //! - [`directory`]: files in a directory; also the durable memory of other fences.
 //! - [`postgres`]: a function and a trigger, in the same transaction as what is written.
-//! - [`redis`](self::redis): scripts that compare, remember and write in one step.
+//! - [`redis`]: scripts that compare, remember and write in one step.
 //! - `object_store`: objects in a bucket, by conditional writes (feature `fence-object-store`).
 //! - `http`: a `tower` layer before any HTTP service (feature `fence-http`).
 //!
