@@ -364,3 +364,12 @@ fn nothing_is_lost_on_consul() {
     // Without the lock-delay, which would keep late writes away by waiting: here the fence must.
     nothing_is_lost_on(&format!("consul://{}/jobs/seat?ttl-min=0.5&lock-delay=0", consul.address()), Duration::from_secs(1));
 }
+
+#[cfg(feature = "postgres")]
+#[test]
+fn nothing_is_lost_on_postgres() {
+    use incumbent_testbed::{Postgres, Server as _};
+    let postgres = Postgres::debian().start().expect("PostgreSQL is installed");
+    let login = "incumbent:a%20password%20with%20spaces%20%26%20signs%2F%2540";
+    nothing_is_lost_on(&format!("postgres://{login}@{}/postgres/jobs/seat", postgres.address()), Duration::from_secs(1));
+}

@@ -155,6 +155,12 @@ impl Topics {
         deserted
     }
 
+    /// Whether anybody listens to a topic that begins with this word.
+    #[cfg(feature = "postgres")]
+    pub(super) fn any_of(&self, word: &str) -> bool {
+        self.0.keys().any(|it| it.split(' ').next() == Some(word))
+    }
+
     /// Tells all who listen to the topic.
     pub(super) fn tell(&self, topic: &str) {
         if let Some(sender) = self.0.get(topic) {

@@ -7,20 +7,22 @@ pub mod etcd;
 #[cfg(feature = "file")]
 pub mod file;
 pub mod memory;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
 
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "postgres", feature = "redis"))]
 mod dial;
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "postgres", feature = "redis"))]
 mod hints;
-#[cfg(any(feature = "consul", feature = "redis"))]
+#[cfg(any(feature = "consul", feature = "postgres", feature = "redis"))]
 mod knock;
 #[cfg(feature = "consul")]
 mod observed;
-#[cfg(any(feature = "consul", feature = "redis"))]
+#[cfg(any(feature = "consul", feature = "postgres", feature = "redis"))]
 mod tls;
 
 use std::sync::Arc;
@@ -61,6 +63,8 @@ pub async fn open(place: &Place) -> Result<Arc<dyn Engine>, Error> {
         "etcd" => etcd::Etcd::open(place).await,
         #[cfg(feature = "zookeeper")]
         "zookeeper" => zookeeper::ZooKeeper::open(place),
+        #[cfg(feature = "postgres")]
+        "postgres" => postgres::Postgres::open(place).await,
         #[cfg(feature = "redis")]
         "redis" => redis::Redis::open(place).await,
         unknown => Err(unknown_scheme(unknown)),
@@ -77,6 +81,8 @@ pub fn built_in() -> Vec<Guarantees> {
         etcd::promises(),
         #[cfg(feature = "zookeeper")]
         zookeeper::promises(),
+        #[cfg(feature = "postgres")]
+        postgres::promises(),
         #[cfg(feature = "redis")]
         redis::promises(),
     ]

@@ -1,0 +1,212 @@
+//! Elections on PostgreSQL: the conformance suite, directly and through a pooler, and what only a database can do wrong.
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use incumbent::conformance::{Subject, bid, check, fresh_name};
+use incumbent::engine::{Bid, Claim, Engine, Farewell, Kind, Renewal};
+use incumbent::engines::postgres::schema_sql;
+use incumbent::place::Place;
+use incumbent::{Error, Name, Reason, Token, engines};
+use incumbent_testbed::{Certificates, PgBouncer, Postgres, Server as _, Shared};
+use support::Networked;
+use support::processes::{self, Arena};
+
+static POSTGRES: Shared<Postgres> = Shared::new(|| Postgres::debian().start());
+
+/// The testbed's user and password, as a URL wants them.
+const LOGIN: &str = "incumbent:a%20password%20with%20spaces%20%26%20signs%2F%2540";
+const TTL: Duration = Duration::from_millis(3000);
+
+fn url(port: u16) -> String {
+    format!("postgres://{LOGIN}@127.0.0.1:{port}/postgres/test")
+}
+
+fn at(port: u16) -> Networked {
+    Networked { port, url, ttl: TTL }
+}
+
+async fn open(url: &str) -> Result<Arc<dyn Engine>, Error> {
+    engines::open(&Place::parse(url).expect("a good URL")).await
+}
+
+async fn token(engine: &dyn Engine, election: &Name, bid: &Bid) -> Result<Option<Token>, Error> {
+    Ok(match engine.claim(election, bid).await? {
+        Claim::Granted(grant) => Some(grant.token),
+        Claim::Occupied { .. } => None,
+    })
+}
+
+#[tokio::test]
+async fn postgres_conforms() {
+    check(&at(POSTGRES.server().port())).await;
+}
+
+#[tokio::test]
+async fn postgres_behind_a_pooler_conforms() {
+    let pooler = PgBouncer::start(POSTGRES.server().port()).expect("pgbouncer starts");
+    let url = |port| format!("postgres://{LOGIN}@127.0.0.1:{port}/postgres/pooled?listen=off");
+    check(&Networked { port: pooler.port(), url, ttl: TTL }).await;
+}
+
+#[test]
+fn contender() {
+    processes::be_a_contender();
+}
+
+#[test]
+fn processes_that_are_killed_or_paused_are_replaced_and_know_it() {
+    let url = url(POSTGRES.server().port());
+    processes::a_killed_holder_is_replaced(&Arena::new(&url, Duration::from_millis(1500)));
+    processes::a_paused_holder_has_stopped_believing(&Arena::new(&url, Duration::from_millis(1500)));
+}
+
+/// Statements that wait for the same row at the same time: each must look again once it has it.
+#[tokio::test]
+async fn of_claims_that_wait_for_one_row_one_is_granted() {
+    let (port, election) = (POSTGRES.server().port(), fresh_name("race"));
+    let subject = at(port);
+    let mut engines = Vec::new();
+    for _ in 0..8 {
+        engines.push(open(&format!("postgres://{LOGIN}@127.0.0.1:{port}/postgres/test?listen=off")).await.expect("a good URL"));
+    }
+    let mut last = None;
+    for round in 0..60 {
+        let bids: Vec<Bid> = (0..engines.len()).map(|it| bid(&subject, &format!("c{it}"))).collect();
+        let claims = engines.iter().zip(&bids).map(|(engine, bid)| token(&**engine, &election, bid));
+        let claims =
+            futures_util::future::join_all(claims).await.into_iter().collect::<Result<Vec<_>, _>>().expect("it is there");
+        let granted: Vec<(usize, Token)> = claims.iter().enumerate().filter_map(|(at, it)| Some((at, (*it)?))).collect();
+        let [(at, token)] = granted.as_slice() else { panic!("round {round}: {granted:?} were granted one seat") };
+        assert!(Some(*token) > last, "{token} after {last:?}");
+        last = Some(*token);
+        let farewell = Farewell { reason: Reason::Resigned, to: None };
+        engines[*at].release(&election, &bids[*at], *token, &farewell).await.expect("it is there");
+    }
+}
+
+#[tokio::test]
+async fn leaderships_and_tokens_survive_a_restart() {
+    // Acknowledged before it is on the disk: the engine must ask for better.
+    let postgres = Postgres::debian().setting("synchronous_commit", "off").setting("wal_writer_delay", "10s").start();
+    let postgres = postgres.expect("postgres starts");
+    let (subject, election) = (at(postgres.port()), fresh_name("restart"));
+    let engine = subject.engine().await;
+    let a = Bid { ttl: Duration::from_secs(600), ..bid(&subject, "a") };
+    let first = token(&*engine, &election, &a).await.expect("it is there").expect("free");
+    postgres.kill();
+    let why = engine.renew(&election, &a, first).await.expect_err("it is dead");
+    assert_ne!(why.kind(), Kind::Misconfigured, "{why}");
+    postgres.restart().expect("starts again");
+    let renewed = engine.renew(&election, &a, first).await.expect("a dead connection is replaced");
+    assert!(matches!(renewed, Renewal::Kept { .. }), "{renewed:?}");
+    postgres.sql("update incumbent_election set expires_at = clock_timestamp()").expect("as if time had passed");
+    let second = token(&*engine, &election, &bid(&subject, "b")).await.expect("it is there");
+    assert!(second > Some(first), "{second:?} after {first}");
+}
+
+#[tokio::test]
+async fn of_several_hosts_the_one_that_takes_writes_is_found() {
+    let (first, second) = (Postgres::debian().start().expect("postgres starts"), POSTGRES.server());
+    let standby = |is: &str| {
+        first.sql(&format!("alter system set default_transaction_read_only = {is}")).expect("set");
+        first.sql("select pg_reload_conf()").expect("told");
+    };
+    standby("on");
+    incumbent_testbed::eventually("the setting to be there", || {
+        first.sql("show default_transaction_read_only").expect("asked") == "on"
+    });
+    let url = format!("postgres://{LOGIN}@127.0.0.1:{},127.0.0.1:{}/postgres/hosts", first.port(), second.port());
+    let (engine, election) = (open(&url).await.expect("a good URL"), fresh_name("hosts"));
+    assert!(token(&*engine, &election, &bid(&at(0), "a")).await.expect("the second takes writes").is_some());
+    // With one host there is no other to turn to.
+    let alone = open(&format!("postgres://{LOGIN}@127.0.0.1:{}/postgres/hosts", first.port())).await;
+    let alone = alone.expect("it may become a primary");
+    let why = token(&*alone, &election, &bid(&at(0), "a")).await.expect_err("it takes no writes");
+    assert!(why.kind() == Kind::Refused && why.to_string().contains("is a standby"), "{why:?}");
+}
+
+#[tokio::test]
+async fn tables_are_made_or_the_sql_is_told() {
+    let postgres = Postgres::debian().start().expect("postgres starts");
+    postgres
+        .sql("create role clerk login password 'clerk'; create schema office; grant usage on schema office to clerk")
+        .expect("made");
+    let url = format!("postgres://clerk:clerk@127.0.0.1:{}/postgres/x?schema=office", postgres.port());
+    let why = open(&url).await.err().expect("it may not create tables");
+    assert_eq!(why.kind(), Kind::Misconfigured, "{why}");
+    let told = why.to_string();
+    assert!(told.contains("CREATE TABLE IF NOT EXISTS \"office\".incumbent_election") && !told.contains('\n'), "{told}");
+    // Somebody runs what was told.
+    let sql = &told[told.find("CREATE SCHEMA").expect("the whole of it")..];
+    postgres.sql(sql).expect("good SQL");
+    let why = open(&url).await.expect("the tables are there").look(&fresh_name("x")).await.expect_err("no rights to them");
+    assert!(why.kind() == Kind::Misconfigured && why.to_string().contains("grant the user SELECT"), "{why:?}");
+    postgres.sql("grant select, insert, update, delete on all tables in schema office to clerk").expect("granted");
+    let (engine, election) = (open(&url).await.expect("all is well"), fresh_name("office"));
+    assert!(token(&*engine, &election, &bid(&at(0), "a")).await.expect("all is well").is_some());
+
+    // Who may, makes schema and tables by itself, and again if somebody has removed them; at the same time as others, too.
+    let own = format!("postgres://{LOGIN}@127.0.0.1:{}/postgres/x?schema=a%20%22quoted%22%20one", postgres.port());
+    let (one, other) = tokio::join!(open(&own), open(&own));
+    let (one, other) = (one.expect("made"), other.expect("made"));
+    assert!(token(&*one, &election, &bid(&at(0), "a")).await.expect("made").is_some());
+    postgres.sql("drop schema \"a \"\"quoted\"\" one\" cascade").expect("dropped");
+    assert!(token(&*other, &election, &bid(&at(0), "b")).await.expect("made again").is_some());
+    assert!(schema_sql("office").contains("incumbent_past"));
+}
+
+#[tokio::test]
+async fn a_candidate_that_remembers_more_than_the_table_raises_the_incarnation() {
+    let (subject, election) = (at(POSTGRES.server().port()), fresh_name("restored"));
+    let engine = subject.engine().await;
+    let first = token(&*engine, &election, &bid(&subject, "a")).await.expect("it is there").expect("free");
+    POSTGRES.server().sql(&format!("delete from incumbent_election where election = 'test/{election}'")).expect("deleted");
+    let second = token(&*engine, &election, &Bid { seen: Some(first), ..bid(&subject, "b") }).await.expect("it is there");
+    assert!(second > Some(first), "{second:?} after {first}");
+}
+
+#[tokio::test]
+async fn trouble_is_said_in_one_line_with_what_to_do() {
+    let certificates = Certificates::new().expect("certificates");
+    let secure = Postgres::debian().tls(certificates.server().requiring_clients()).start().expect("postgres starts");
+    let wrong = Postgres::debian().tls(certificates.wrong_name()).start().expect("postgres starts");
+    let (ca, stranger, own) = (certificates.authority(), certificates.stranger(), certificates.client());
+    let (ca, stranger) = (ca.display(), stranger.display());
+    let (cert, key) = (own.certificate.display(), own.key.display());
+    let (plain, secure, wrong) = (POSTGRES.server().port(), secure.port(), wrong.port());
+
+    for good in [
+        format!("postgres://{LOGIN}@127.0.0.1:{secure}/postgres?ca={ca}&cert={cert}&key={key}"),
+        format!("postgres://{LOGIN}@localhost:{wrong}/postgres?ca={ca}&server-name=elsewhere.example"),
+    ] {
+        let engine = open(&good).await.unwrap_or_else(|why| panic!("{good}: {why}"));
+        engine.look(&fresh_name("good")).await.unwrap_or_else(|why| panic!("{good}: {why}"));
+    }
+
+    for (bad, word) in [
+        (format!("postgres://incumbent@127.0.0.1:{plain}/postgres"), "password-file=FILE"),
+        (format!("postgres://incumbent:hunter2@127.0.0.1:{plain}/postgres"), "password-file=FILE"),
+        (format!("postgres://nobody:hunter2@127.0.0.1:{plain}/postgres"), "password-file=FILE"),
+        (format!("postgres://{LOGIN}@127.0.0.1:{plain}/nowhere"), "/DATABASE"),
+        (format!("postgres://{LOGIN}@127.0.0.1:{plain}/postgres?ca={ca}"), "does not speak TLS"),
+        (format!("postgres://{LOGIN}@127.0.0.1:{wrong}/postgres"), "tls=on"),
+        (format!("postgres://{LOGIN}@127.0.0.1:{wrong}/postgres?ca={ca}"), "server-name=NAME"),
+        (format!("postgres://{LOGIN}@127.0.0.1:{wrong}/postgres?ca={stranger}"), "ca=FILE"),
+        (format!("postgres://{LOGIN}@127.0.0.1:{secure}/postgres?ca={ca}"), "cert"),
+        (format!("postgres://{LOGIN}@127.0.0.1:{plain}/postgres?listen=loud"), "listen=on"),
+        (format!("postgres://{LOGIN}@127.0.0.1:{plain}/postgres?colour=red"), "no option"),
+    ] {
+        let why = open(&bad).await.err().unwrap_or_else(|| panic!("{bad} was taken, without {word}"));
+        assert_eq!(why.kind(), Kind::Misconfigured, "{bad}: {why}");
+        assert!(why.to_string().contains(word) && !why.to_string().contains('\n'), "{bad}: {why}");
+        assert!(!why.to_string().contains("hunter2"), "{why}");
+    }
+
+    // A server that is away may come back: the engine opens, and each call says what is the matter.
+    let engine = open("postgres://127.0.0.1:1/postgres").await.expect("it may come back");
+    let why = engine.look(&fresh_name("away")).await.expect_err("nobody is there");
+    assert!(why.kind() == Kind::Refused && why.to_string().contains("is the server running there"), "{why:?}");
+}
