@@ -6,6 +6,8 @@ pub mod consul;
 pub mod etcd;
 #[cfg(feature = "file")]
 pub mod file;
+#[cfg(feature = "kubernetes")]
+pub mod kubernetes;
 pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
@@ -18,9 +20,9 @@ pub mod zookeeper;
 mod dial;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod hints;
-#[cfg(any(feature = "consul", feature = "postgres", feature = "redis"))]
+#[cfg(any(feature = "consul", feature = "kubernetes", feature = "postgres", feature = "redis"))]
 mod knock;
-#[cfg(feature = "consul")]
+#[cfg(any(feature = "consul", feature = "kubernetes"))]
 mod observed;
 #[cfg(any(feature = "consul", feature = "postgres", feature = "redis"))]
 mod tls;
@@ -59,6 +61,8 @@ pub async fn open(place: &Place) -> Result<Arc<dyn Engine>, Error> {
         "memory" => Ok(memory::Memory::open(place)?),
         #[cfg(feature = "consul")]
         "consul" => consul::Consul::open(place).await,
+        #[cfg(feature = "kubernetes")]
+        "kubernetes" => kubernetes::Kubernetes::open(place).await,
         #[cfg(feature = "etcd")]
         "etcd" => etcd::Etcd::open(place).await,
         #[cfg(feature = "zookeeper")]

@@ -1,0 +1,360 @@
+//! Elections on Kubernetes: a `coordination.k8s.io/v1` Lease named after the election, the one that client-go's candidates use, so both can contend for one.
+//!
+//! **Who decides.** Kubernetes has no clock that candidates could share. A holder changes its Lease with every renewal; a candidate takes over once it has seen
+//! the Lease without a sign of life for the holder's `leaseDurationSeconds`, on its own clock, since it first saw it ([`super::observed`]). The times that are written
+//! in the Lease are for people and for client-go: nothing here reads them to decide.
+//!
+//! **Every write** bears the version and the uid that were read, so that one of two wins; a Lease that is not there is made by POST, never by PUT, which
+//! would bring back what was deleted.
+//!
+//! **Token.** `leaseTransitions` with the incarnation. It rises with every leadership of ours, and once more for a stranger's that did not count itself. The desk (wish, hand-over,
+//! history, published value) is an annotation, which other clients leave as it is.
+
+mod client;
+mod record;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream};
+use incumbent_protocol::protocol::Token;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::WatchEvent;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use self::client::{Client, Written};
+use self::record::{Mark, Record, Scene};
+use super::knock::knocked;
+use super::observed::{Observed, outlasting};
+use crate::clock;
+use crate::engine::{Bid, Board, Claim, Engine, Error, Farewell, Grant, Renewal, Wish};
+use crate::guarantees::{Exclusive, Guarantees, Notice, Order, Tokens, WhoseClock};
+use crate::name::Name;
+use crate::place::Place;
+
+/// Leases have whole seconds.
+const TTL_MIN: Duration = Duration::from_secs(1);
+const TTL_MAX: Duration = Duration::from_secs(86_400);
+/// Each watch is a connection. Elections beyond that ask now and then.
+const WATCHES_MAX: usize = 100;
+/// So often a write is tried that others get in the way of. They write seldom.
+const CONFLICTS_MAX: usize = 16;
+
+/// Elections on Kubernetes.
+pub struct Kubernetes {
+    client: Client,
+    observed: Arc<Mutex<Observed<Mark>>>,
+    /// Leases as the last renewal left them: the next one need not read them first.
+    held: Mutex<BTreeMap<Name, Lease>>,
+    watches: Arc<Semaphore>,
+}
+
+impl Kubernetes {
+    /// The Kubernetes that a URL names, or that this process runs in.
+    pub(super) async fn open(place: &Place) -> Result<Arc<dyn Engine>, Error> {
+        place.knows_only(&["kubeconfig", "context"])?;
+        if place.tls()?.is_some() || place.hosts().len() > 1 {
+            return Err(Error::misconfigured(
+                "servers, certificates and credentials of Kubernetes stand in a kubeconfig: write kubernetes://CONTEXT/NAMESPACE?kubeconfig=FILE",
+            ));
+        }
+        let client = Client::new(place).await?;
+        knocked(client.knock()).await?;
+        Ok(Arc::new(Kubernetes {
+            client,
+            observed: Arc::default(),
+            held: Mutex::default(),
+            watches: Arc::new(Semaphore::new(WATCHES_MAX)),
+        }))
+    }
+
+    async fn record(&self, election: &Name) -> Result<Option<Record>, Error> {
+        self.client.read(election).await?.map(Record::read).transpose()
+    }
+
+    /// For how long the holder has given no sign of life, as far as we have seen.
+    fn silence(&self, election: &Name, record: &Record) -> Duration {
+        locked(&self.observed).unchanged_for(election, record.mark(), clock::now())
+    }
+
+    /// Reads the record, lets `act` change it, and writes it back if nobody has written in between; otherwise once more. Begins with what is `known`, if anything. `None` if there was
+    /// nothing to do.
+    async fn change<F, T>(&self, election: &Name, mut known: Option<Lease>, mut act: F) -> Result<Option<T>, Error>
+    where
+        F: FnMut(&mut Record) -> Result<Option<T>, Error> + Send,
+        T: Send,
+    {
+        for _ in 0..CONFLICTS_MAX {
+            let was_known = known.is_some();
+            let record = match known.take() {
+                Some(lease) => Some(Record::read(lease)?),
+                None => self.record(election).await?,
+            };
+            let Some(mut record) = record else { return Ok(None) };
+            let Some(done) = act(&mut record)? else {
+                // What was remembered may be old.
+                if was_known {
+                    continue;
+                }
+                return Ok(None);
+            };
+            match self.client.replace(election, &record.into_lease()).await? {
+                Written::Done(lease) => {
+                    locked(&self.held).insert(election.clone(), *lease);
+                    return Ok(Some(done));
+                }
+                Written::Conflict => {}
+                Written::Missing => return Ok(None),
+            }
+        }
+        Err(Error::refused(format!("others write to the Lease {election} all the time: try again")))
+    }
+
+    async fn create(&self, election: &Name, mut record: Record, bid: &Bid) -> Result<Claim, Error> {
+        let token = record.seat(bid)?;
+        self.seated(election, self.client.create(&record.into_lease()).await?, token)
+    }
+
+    async fn take(&self, election: &Name, mut record: Record, bid: &Bid) -> Result<Claim, Error> {
+        let token = record.seat(bid)?;
+        self.seated(election, self.client.replace(election, &record.into_lease()).await?, token)
+    }
+
+    fn seated(&self, election: &Name, written: Written, token: Token) -> Result<Claim, Error> {
+        match written {
+            Written::Done(lease) => {
+                locked(&self.held).insert(election.clone(), *lease);
+                Ok(Claim::Granted(Grant::of(token)))
+            }
+            Written::Conflict => Ok(Claim::Occupied { leader: None, free_in: None }),
+            Written::Missing => {
+                Err(Error::refused(format!("the Lease {election} was deleted meanwhile: the next claim makes it anew")))
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Engine for Kubernetes {
+    fn guarantees(&self) -> Guarantees {
+        Guarantees {
+            engine: "kubernetes",
+            exclusive: Exclusive::Always,
+            tokens: Tokens::UnlessItForgets,
+            token_source: "leaseTransitions",
+            clock: WhoseClock::Candidate,
+            notice: Notice::Pushed,
+            order: Order::Race,
+            seats_max: 1,
+            lists_candidates: false,
+            keeps_history: true,
+            ttl_min: TTL_MIN,
+            ttl_max: TTL_MAX,
+            caveats: vec![
+                "Whoever deletes the Lease puts a second leader beside the first until its next renewal, and lets tokens begin anew unless a candidate remembers them.",
+                "A candidate that is not ours reads no wishes and respects no hand-over, and some of them wait for their own lease duration instead of the holder's: give all the same.",
+                "A client that does not count leaseTransitions, as the Python one, has the same token in successive leaderships of its own.",
+            ],
+        }
+    }
+
+    fn accepts(&self, election: &Name) -> Result<(), Error> {
+        let fits = |part: &str| {
+            let inner = part.bytes().all(|it| it.is_ascii_lowercase() || it.is_ascii_digit() || it == b'-');
+            inner && !part.is_empty() && !part.starts_with('-') && !part.ends_with('-')
+        };
+        if election.as_str().split('.').all(fits) {
+            return Ok(());
+        }
+        Err(Error::misconfigured(format!(
+            "{election:?} cannot be the name of a Lease: use small letters, digits, '-' and '.', with a letter or digit at both ends of each part"
+        )))
+    }
+
+    async fn claim(&self, election: &Name, bid: &Bid) -> Result<Claim, Error> {
+        let Some(record) = self.record(election).await? else {
+            return self.create(election, Record::new(election), bid).await;
+        };
+        let silence = self.silence(election, &record);
+        if let Some(own) = record.ours().filter(|it| it.identity == bid.identity) {
+            let token = own.token;
+            return Ok(match self.renew(election, bid, token).await? {
+                Renewal::Kept { grant, .. } => Claim::Granted(grant),
+                Renewal::Gone => Claim::Occupied { leader: None, free_in: None },
+            });
+        }
+        let (leader, patience) = match record.leader() {
+            Some(leader) => (Some(leader), outlasting(record.duration(bid.ttl))),
+            None if record.desk.is_kept_from(&bid.identity) => {
+                (None, record.desk.kept.as_ref().map_or(Duration::ZERO, |it| Duration::from_millis(it.ms)))
+            }
+            None => (None, Duration::ZERO),
+        };
+        match patience.checked_sub(silence).filter(|it| !it.is_zero()) {
+            Some(left) => Ok(Claim::Occupied { leader, free_in: Some(left) }),
+            None => self.take(election, record, bid).await,
+        }
+    }
+
+    async fn renew(&self, election: &Name, bid: &Bid, token: Token) -> Result<Renewal, Error> {
+        let known = locked(&self.held).remove(election);
+        let renewed = self.change(election, known, |record| {
+            if record.seat_of(&bid.identity, token).is_none() {
+                return Ok(None);
+            }
+            record.renew(bid.ttl);
+            Ok(Some(record.desk.wish_for(token)))
+        });
+        Ok(match renewed.await? {
+            Some(wish) => Renewal::Kept { grant: Grant::of(token), wish },
+            None => Renewal::Gone,
+        })
+    }
+
+    async fn release(&self, election: &Name, bid: &Bid, token: Token, farewell: &Farewell) -> Result<(), Error> {
+        let known = locked(&self.held).remove(election);
+        self.change(election, known, |record| Ok(record.leave(&bid.identity, token, farewell).then_some(()))).await?;
+        locked(&self.held).remove(election);
+        Ok(())
+    }
+
+    async fn look(&self, election: &Name) -> Result<Board, Error> {
+        let Some(mut record) = self.record(election).await? else { return Ok(Board::default()) };
+        if self.silence(election, &record) >= outlasting(record.duration(TTL_MIN)) {
+            record.bury();
+            return Ok(Board { past: record.desk.past, ..Board::default() });
+        }
+        Ok(Board { leaders: record.leader().into_iter().collect(), candidates: Vec::new(), past: record.desk.past })
+    }
+
+    async fn proclaim(&self, election: &Name, bid: &Bid, token: Token, value: &str) -> Result<(), Error> {
+        let done = self.change(election, None, |record| {
+            let Some(holder) = record.seat_of(&bid.identity, token) else { return Ok(None) };
+            value.clone_into(&mut holder.value);
+            Ok(Some(()))
+        });
+        done.await?.ok_or_else(|| Error::refused(format!("token {token} is no longer in office")))
+    }
+
+    async fn ask(&self, election: &Name, wish: &Wish) -> Result<(), Error> {
+        let asked = self.change(election, None, |record| match record.leader() {
+            Some(leader) if leader.token == wish.token && !leader.heeds_wishes => {
+                Err(Error::refused(format!("{} is not one of ours: it reads no wishes", leader.identity)))
+            }
+            Some(_) => record.desk.ask(wish).map(Some),
+            None => Ok(None),
+        });
+        let gone = || Error::refused(format!("the leadership with token {} is no longer in office", wish.token));
+        asked.await?.ok_or_else(gone)
+    }
+
+    async fn raise(&self, election: &Name, above: Token) -> Result<(), Error> {
+        for _ in 0..CONFLICTS_MAX {
+            let raised = self.change(election, None, |record| {
+                record.desk.raise(above);
+                Ok(Some(()))
+            });
+            if raised.await?.is_some() {
+                return Ok(());
+            }
+            let mut record = Record::new(election);
+            record.desk.raise(above);
+            if let Written::Done(_) = self.client.create(&record.into_lease()).await? {
+                return Ok(());
+            }
+        }
+        Err(Error::refused(format!("somebody makes and deletes the Lease {election} all the time: try again")))
+    }
+
+    fn watch(&self, election: &Name, _bid: Option<&Bid>) -> BoxStream<'static, Result<(), Error>> {
+        let Ok(place) = Arc::clone(&self.watches).try_acquire_owned() else { return stream::pending().boxed() };
+        let watch = Watch {
+            client: self.client.clone(),
+            observed: Arc::clone(&self.observed),
+            election: election.clone(),
+            version: None,
+            events: None,
+            scene: None,
+            _place: place,
+        };
+        stream::unfold(Some(watch), |watch| async move {
+            let mut watch = watch?;
+            match watch.change().await {
+                Ok(()) => Some((Ok(()), Some(watch))),
+                Err(why) => Some((Err(why), None)),
+            }
+        })
+        .boxed()
+    }
+}
+
+/// One that waits for changes of a Lease.
+struct Watch {
+    client: Client,
+    /// Told of every sign of life, so that the span of silence begins when it does.
+    observed: Arc<Mutex<Observed<Mark>>>,
+    election: Name,
+    /// The last one seen; `None` if it has to be asked for.
+    version: Option<String>,
+    events: Option<BoxStream<'static, kube::Result<WatchEvent<Lease>>>>,
+    scene: Option<Scene>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Watch {
+    /// The first comes at once: something may have changed since the caller looked. Signs of life are no change: they would wake every candidate with every renewal.
+    async fn change(&mut self) -> Result<(), Error> {
+        loop {
+            let Some(version) = self.version.clone() else {
+                let (lease, version) = self.client.list(&self.election).await?;
+                self.version = Some(version);
+                self.see(lease);
+                return Ok(());
+            };
+            if self.events.is_none() {
+                self.events = Some(self.client.watch(&self.election, &version).await?);
+            }
+            let events = self.events.as_mut().expect("made above");
+            match events.next().await {
+                Some(Ok(WatchEvent::Added(lease) | WatchEvent::Modified(lease))) => {
+                    self.version.clone_from(&lease.metadata.resource_version);
+                    if self.see(Some(lease)) {
+                        return Ok(());
+                    }
+                }
+                Some(Ok(WatchEvent::Deleted(lease))) => {
+                    self.version.clone_from(&lease.metadata.resource_version);
+                    self.scene = None;
+                    return Ok(());
+                }
+                Some(Ok(WatchEvent::Bookmark(bookmark))) => self.version = Some(bookmark.metadata.resource_version),
+                // The version is too old, or the server has lost track: begin anew.
+                Some(Ok(WatchEvent::Error(_))) => (self.version, self.events) = (None, None),
+                // Its time is over: go on where it was.
+                None => self.events = None,
+                Some(Err(why)) => return Err(Error::refused(format!("the watch of the Lease {} broke: {why}", self.election))),
+            }
+        }
+    }
+
+    /// Says whether there is anything new for others than those who wait for silence.
+    fn see(&mut self, lease: Option<Lease>) -> bool {
+        // What cannot be read is said by the next claim.
+        let record = lease.and_then(|it| Record::read(it).ok());
+        if let Some(record) = &record {
+            locked(&self.observed).unchanged_for(&self.election, record.mark(), clock::now());
+        }
+        let scene = record.map(|it| it.scene());
+        let new = self.scene != scene;
+        self.scene = scene;
+        new
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing that panics runs under any of them; and what they hold is whole after each statement.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,196 @@
+//! The way to Leases: configuration, calls, and what their failures mean. Nothing is tried twice.
+
+use std::io;
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{ListParams, PostParams, WatchEvent, WatchParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Config};
+use tokio::time::timeout;
+
+use crate::engine::Error;
+use crate::name::Name;
+use crate::place::Place;
+
+/// A server that has not taken the connection by then is down or behind a firewall.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// Whoever calls gives up sooner, when its own time is over; this is for those who do not.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// A watch ends after this long and goes on where it was, so that a line that died in silence is noticed.
+const WATCH_SECONDS: u32 = 30;
+
+/// The Leases of one namespace.
+#[derive(Clone)]
+pub(super) struct Client {
+    kube: kube::Client,
+    leases: Api<Lease>,
+    namespace: String,
+}
+
+/// What became of a write.
+pub(super) enum Written {
+    Done(Box<Lease>),
+    /// Nothing was written: it is not as it was read, or already there.
+    Conflict,
+    /// Nothing was written: it is not there any more.
+    Missing,
+}
+
+/// Whether a request that was sent may have changed something.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Purpose {
+    Read,
+    Write,
+}
+
+impl Client {
+    /// Reads the configuration: the file and the context that the URL names, or what Kubernetes' own programs would take.
+    pub(super) async fn new(place: &Place) -> Result<Client, Error> {
+        let context = place.option("context").or_else(|| place.hosts().first().map(|it| it.name.as_str())).map(str::to_owned);
+        let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
+        let unusable = |why: &dyn std::fmt::Display| {
+            Error::misconfigured(format!(
+                "no way to Kubernetes ({why}): say kubeconfig=FILE or set KUBECONFIG, or run in a pod with a service account"
+            ))
+        };
+        let mut config = match place.option("kubeconfig") {
+            Some(file) => {
+                let kubeconfig = Kubeconfig::read_from(file).map_err(|why| unusable(&why))?;
+                Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|why| unusable(&why))?
+            }
+            None if options.context.is_some() => Config::from_kubeconfig(&options).await.map_err(|why| unusable(&why))?,
+            None => Config::infer().await.map_err(|why| unusable(&why))?,
+        };
+        config.connect_timeout = Some(CONNECT_TIMEOUT);
+        // A write that is sent again by itself could meet its own first attempt.
+        config.default_retry = false;
+        let namespace = Some(place.namespace()).filter(|it| !it.is_empty()).unwrap_or_else(|| config.default_namespace.clone());
+        choose_cryptography();
+        let kube = kube::Client::try_from(config).map_err(|why| unusable(&why))?;
+        Ok(Client { leases: Api::namespaced(kube.clone(), &namespace), kube, namespace })
+    }
+
+    /// Whether anybody is there.
+    pub(super) async fn knock(&self) -> Result<(), Error> {
+        self.within(self.kube.apiserver_version()).await.map(drop).map_err(|why| self.error(Purpose::Read, why))
+    }
+
+    pub(super) async fn read(&self, election: &Name) -> Result<Option<Lease>, Error> {
+        let read = self.within(self.leases.get_opt(election.as_str())).await;
+        read.map_err(|why| self.error(Purpose::Read, why))
+    }
+
+    /// By POST, which fails if it is there already.
+    pub(super) async fn create(&self, lease: &Lease) -> Result<Written, Error> {
+        let created = self.within(self.leases.create(&PostParams::default(), lease)).await;
+        self.written(created, "create")
+    }
+
+    /// Overwrites the version that it bears.
+    pub(super) async fn replace(&self, election: &Name, lease: &Lease) -> Result<Written, Error> {
+        // Without a version it would overwrite anything, and make what was deleted.
+        assert!(lease.metadata.resource_version.is_some(), "what was not read is not replaced");
+        let replaced = self.within(self.leases.replace(election.as_str(), &PostParams::default(), lease)).await;
+        self.written(replaced, "replace")
+    }
+
+    /// The Lease and the version to watch from.
+    pub(super) async fn list(&self, election: &Name) -> Result<(Option<Lease>, String), Error> {
+        let only = ListParams::default().fields(&format!("metadata.name={election}"));
+        let list = self.within(self.leases.list(&only)).await.map_err(|why| self.error(Purpose::Read, why))?;
+        Ok((list.items.into_iter().next(), list.metadata.resource_version.unwrap_or_default()))
+    }
+
+    /// What happens to it after `version`.
+    pub(super) async fn watch(
+        &self,
+        election: &Name,
+        version: &str,
+    ) -> Result<futures_util::stream::BoxStream<'static, kube::Result<WatchEvent<Lease>>>, Error> {
+        let only = WatchParams::default().fields(&format!("metadata.name={election}")).timeout(WATCH_SECONDS);
+        let watch = self.within(self.leases.watch(&only, version)).await;
+        watch.map(|it| Box::pin(it) as _).map_err(|why| self.error(Purpose::Read, why))
+    }
+
+    async fn within<T>(&self, call: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
+        match timeout(ANSWER_TIMEOUT, call).await {
+            Ok(answer) => answer.map_err(Failure::Told),
+            Err(_) => Err(Failure::Silence),
+        }
+    }
+
+    fn written(&self, answer: Result<Lease, Failure>, verb: &str) -> Result<Written, Error> {
+        match answer {
+            Ok(lease) => Ok(Written::Done(Box::new(lease))),
+            Err(Failure::Told(kube::Error::Api(status))) if status.code == 409 => Ok(Written::Conflict),
+            Err(Failure::Told(kube::Error::Api(status))) if status.code == 404 && verb == "replace" => Ok(Written::Missing),
+            Err(why) => Err(self.error(Purpose::Write, why)),
+        }
+    }
+
+    /// The one place where failures become ours.
+    fn error(&self, purpose: Purpose, failure: Failure) -> Error {
+        let open = |text: String| if purpose == Purpose::Read { Error::refused(text) } else { Error::unknown(text) };
+        let why = match failure {
+            Failure::Silence => return open("Kubernetes did not answer".to_owned()),
+            Failure::Told(why) => why,
+        };
+        if let kube::Error::Api(status) = &why {
+            let told = format!("Kubernetes answered {}: {}", status.code, status.message);
+            return match status.code {
+                401 => Error::misconfigured(format!(
+                    "{told}: the credentials of the kubeconfig or the service account are not accepted"
+                )),
+                403 => Error::misconfigured(format!(
+                    "{told}: give the account a Role in the namespace {:?} with the verbs get, list, watch, create and update on \
+                     leases.coordination.k8s.io",
+                    self.namespace
+                )),
+                404 => Error::misconfigured(format!("{told}: is there a namespace {:?}?", self.namespace)),
+                429 => Error::refused(told),
+                400..=499 => Error::misconfigured(told),
+                _ => open(told),
+            };
+        }
+        let mut cause: &(dyn std::error::Error + 'static) = &why;
+        let mut not_sent = false;
+        loop {
+            let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+            not_sent |= matches!(
+                kind,
+                Some(io::ErrorKind::ConnectionRefused | io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable)
+            );
+            match cause.source() {
+                Some(deeper) => cause = deeper,
+                None => break,
+            }
+        }
+        let cause = cause.to_string();
+        if cause.contains("certificate") {
+            Error::misconfigured(format!(
+                "no TLS with Kubernetes ({cause}): check server, certificate-authority and tls-server-name in the kubeconfig"
+            ))
+        } else if not_sent {
+            Error::refused(format!(
+                "cannot reach Kubernetes ({cause}): is the server of the kubeconfig the right one, and may this machine connect to it?"
+            ))
+        } else {
+            open(format!("Kubernetes did not answer: {cause}"))
+        }
+    }
+}
+
+/// kube takes the process's provider of cryptography, and panics if several are built in and none is chosen. An application that has chosen is left alone.
+fn choose_cryptography() {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // If somebody else was quicker, that is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    }
+}
+
+/// A call without its answer.
+enum Failure {
+    Told(kube::Error),
+    Silence,
+}
