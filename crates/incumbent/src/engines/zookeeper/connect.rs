@@ -4,6 +4,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::path::Path;
 use std::time::Duration;
 
+use rustls::crypto::CryptoProvider;
 use zookeeper_client::{Client, Connector, Error as Fault, TlsOptions};
 
 use super::session::{Session, Terms};
@@ -136,18 +137,38 @@ fn tls_options(place: &Place, files: &crate::place::TlsFiles) -> Result<TlsOptio
             "ZooKeeper over TLS needs ca=FILE: the authorities that signed the servers' certificates",
         ));
     };
-    if let Some(odd) = place.hosts().iter().find(|it| !it.name.chars().all(|it| it.is_ascii_alphanumeric() || ".-:".contains(it)))
-    {
+    // The client panics on other names.
+    if let Some(odd) = place.hosts().iter().find(|it| !can_be_certified(&it.name)) {
         return Err(Error::misconfigured(format!(
             "{:?} cannot be the name in a certificate: use the server's DNS name",
             odd.name
         )));
     }
+    choose_cryptography();
     let bad = |file: &Path, why: Fault| Error::misconfigured(format!("{}: {why}", file.display()));
     let options = TlsOptions::new().with_pem_ca(&read(ca)?).map_err(|why| bad(ca, why))?;
     match (&files.cert, &files.key) {
         (Some(cert), Some(key)) => options.with_pem_identity(&read(cert)?, &read(key)?).map_err(|why| bad(cert, why)),
         (_, _) => Ok(options),
+    }
+}
+
+/// Whether a certificate can have this name: an address, or labels of letters, digits and dashes.
+fn can_be_certified(host: &str) -> bool {
+    let label = |it: &str| {
+        (1..=63).contains(&it.len())
+            && it.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+            && !it.starts_with('-')
+            && !it.ends_with('-')
+    };
+    host.parse::<std::net::IpAddr>().is_ok() || host.len() <= 253 && host.split('.').all(label)
+}
+
+/// The client uses the cryptography that the process has chosen, and panics if there are several and none was chosen.
+fn choose_cryptography() {
+    if CryptoProvider::get_default().is_none() {
+        // Should somebody else choose at the same time, theirs is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
     }
 }
 
@@ -164,7 +185,7 @@ pub(super) struct Refusal {
 
 impl Refusal {
     pub(super) fn closed() -> Refusal {
-        Refusal { kind: Kind::Refused, what: "the program is ending".to_owned() }
+        Refusal { kind: Kind::Refused, what: "no session was opened: the program is ending, or the client has failed".to_owned() }
     }
 
     pub(super) fn into_error(self) -> Error {

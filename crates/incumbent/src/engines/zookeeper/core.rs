@@ -1,7 +1,7 @@
 //! What all calls share: the sessions, the candidacies of this process, and what is done for them in the background.
 //!
 //! A session lives as long as its client pings, whether or not anybody cares for a candidacy in it. So each candidacy has a time of its own: one
-//! that nobody has claimed, renewed or watched for a ttl is swept out of the line, as if its session had ended.
+//! that nobody has claimed or renewed for a ttl is swept out of the line, as if its session had ended.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::AssertUnwindSafe;

@@ -166,6 +166,8 @@ impl Core {
         bid: &Bid,
     ) -> Result<(), Error> {
         let prefix = self.layout.prefix(&candidacy.id);
+        // The server that the session is at now may not have heard yet of what it did at another, if the reply was lost.
+        self.catch_up(session, &candidacy.election).await?;
         let line = self.line(session, &candidacy.election).await?;
         let mut own: Option<Node> = None;
         for child in line.into_iter().filter(|it| it.starts_with(&prefix)) {
@@ -198,6 +200,15 @@ impl Core {
         standing.node = own;
         standing.doubtful = false;
         Ok(())
+    }
+
+    /// Waits until the server knows what the leader of the ensemble knew when it was asked.
+    pub(super) async fn catch_up(&self, session: &Session, election: &Name) -> Result<(), Error> {
+        let path = self.paths.election(election);
+        match session.request(|client| client.sync(&path)).await {
+            Ok(()) | Err(Fault::NoNode) => Ok(()),
+            Err(why) => Err(explain(why, &format!("reading {path}"))),
+        }
     }
 
     /// The candidates in order.

@@ -73,11 +73,7 @@ impl ZooKeeper {
     async fn crowd(&self, session: &Session, election: &Name) -> Result<Crowd, Error> {
         let core = &self.core;
         // What others have written is seen only as far as the server has it: a look is for people, and for those who hand over.
-        let path = core.paths.election(election);
-        match session.request(|client| client.sync(&path)).await {
-            Ok(()) | Err(Fault::NoNode) => {}
-            Err(why) => return Err(explain(why, &format!("reading {path}"))),
-        }
+        core.catch_up(session, election).await?;
         let (line, ledger) = tokio::join!(core.line(session, election), core.ledger(session, election));
         let (line, (ledger, _)) = (line?, ledger?);
         let nodes = join_all(line.iter().map(|child| {
@@ -132,21 +128,30 @@ impl ZooKeeper {
     async fn free(&self, session: &Session, election: &Name, former: &Seated, farewell: &Farewell) -> Result<(), Error> {
         let own = &former.child;
         for _ in 0..RELEASE_TRIES_MAX {
-            let mut steps = vec![Step::Delete(self.core.paths.candidate(election, own))];
-            if let Some(to) = &farewell.to {
-                let others = self.in_the_way(session, election, own, to).await?;
-                steps.extend(others.iter().map(|child| Step::Delete(self.core.paths.candidate(election, child))));
-            }
+            let others = match &farewell.to {
+                Some(to) => self.in_the_way(session, election, own, to).await?,
+                None => Vec::new(),
+            };
+            let leaving = std::iter::once(own).chain(&others);
+            let steps: Vec<Step> = leaving.map(|child| Step::Delete(self.core.paths.candidate(election, child))).collect();
+            // One that was seated meanwhile is not in the way any more: it leads.
+            let mut seated = false;
             let amended = self
                 .core
                 .amend(session, election, &steps, |ledger| {
+                    seated = ledger.seated.iter().any(|it| others.contains(&it.child));
+                    if seated {
+                        return Err(Error::refused("somebody else was seated meanwhile"));
+                    }
                     ledger.leave(former.clone(), farewell);
                     Ok(())
                 })
-                .await?;
+                .await;
             match amended {
-                Amended::Done | Amended::Absent(0) => return Ok(()),
-                Amended::Absent(_) => {}
+                Ok(Amended::Done | Amended::Absent(0)) => return Ok(()),
+                Ok(Amended::Absent(_)) => {}
+                Err(_) if seated => {}
+                Err(why) => return Err(why),
             }
         }
         Err(Error::refused("candidates come and go too fast for a hand-over"))
@@ -285,7 +290,10 @@ impl Engine for ZooKeeper {
                 {
                     return Ok(Some(seat.token));
                 }
-                self.core.find(&session, &candidacy, &mut standing, bid).await?;
+                let known = standing.node.as_ref().is_some_and(|it| Arc::ptr_eq(&it.session, &session));
+                if !known || standing.doubtful {
+                    self.core.find(&session, &candidacy, &mut standing, bid).await?;
+                }
                 match self.core.position(&candidacy, &mut standing, bid).await? {
                     Position::First { ledger, .. } => {
                         let czxid = standing.node.as_ref().map(|it| it.czxid);

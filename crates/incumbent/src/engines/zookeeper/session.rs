@@ -178,6 +178,10 @@ impl Session {
                 }
             })
             .await;
+        // Without its node it proves nothing, and says nothing about the session either: it is made, and tried again.
+        if let Err(Fault::NoNode) = answer {
+            return Err(Fault::NoNode);
+        }
         let counted_from = answer.map(|_| self.counted_from(sent));
         let outcome = counted_from.as_ref().map(|_| ()).map_err(Clone::clone);
         self.proof.send_replace(Some(Proof { sent, counted_from }));
