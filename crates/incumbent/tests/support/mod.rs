@@ -1,5 +1,5 @@
 //! What the tests of engines on a network share: the engine as the conformance suite's subject, and a line to it that can be made to fail.
-#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
+#![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::sync::Arc;
 use std::time::Duration;

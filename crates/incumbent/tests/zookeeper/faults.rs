@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use incumbent::engine::{Claim, Kind, Renewal};
 use incumbent_testbed::{Direction, Relay, Server as _, Verdict, ZooKeeper};
 
+use zookeeper_client::{Acls, CreateMode};
+
 use crate::{PATIENCE, ZOOKEEPER, bid, claim, election, farewell, open, raw, url};
 
 fn relayed() -> (Relay, String) {
@@ -55,11 +57,14 @@ async fn a_create_whose_reply_was_lost_leaves_one_node() {
     for priority in [0, 1] {
         let (relay, address) = relayed();
         let (engine, client) = (open(&format!("zookeeper://{address}/lost?tick-ms=100")).await, raw().await);
-        let (first, job) = (election(&format!("first{priority}")), election(&format!("job{priority}")));
+        let job = election(&format!("job{priority}"));
         let a = incumbent::engine::Bid { priority, ..bid("a") };
-        // So that the paths are there, and the session.
-        claim(&*engine, &election("warm"), &bid("w")).await;
-        claim(&*engine, &first, &a).await;
+        // So that the session is there, and the paths: the first create shall succeed.
+        claim(&*engine, &election(&format!("warm{priority}")), &bid("w")).await;
+        for path in [format!("/lost/{job}"), format!("/lost/.incumbent/{job}")] {
+            let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+            client.mkdir(&path, &options).await.expect("ZooKeeper is well");
+        }
         let lost = Arc::new(AtomicBool::new(false));
         let (seen, path) = (Arc::clone(&lost), format!("/lost/{job}/_c_"));
         let mut armed = false;
@@ -80,7 +85,8 @@ async fn a_create_whose_reply_was_lost_leaves_one_node() {
         };
         assert!(lost.load(Ordering::SeqCst), "a reply was lost");
         let children = client.list_children(&format!("/lost/{job}")).await.expect("there");
-        assert_eq!(children.len(), 1, "{children:?}");
+        let changes = client.check_stat(&format!("/lost/{job}")).await.expect("ZooKeeper is well").expect("there").cversion;
+        assert_eq!((children.len(), changes), (1, 1), "there never was another: {children:?}");
         assert!(matches!(engine.renew(&job, &a, token).await, Ok(Renewal::Kept { .. })));
         engine.release(&job, &a, token, &farewell(None)).await.expect("released");
         assert!(client.list_children(&format!("/lost/{job}")).await.expect("there").is_empty());

@@ -5,6 +5,7 @@ mod conformance;
 mod crowds;
 mod faults;
 mod interop;
+mod processes;
 mod recipe;
 #[path = "../support/mod.rs"]
 mod support;
@@ -65,6 +66,12 @@ async fn claim(engine: &dyn Engine, election: &Name, bid: &Bid) -> Grant {
         }
     };
     tokio::time::timeout(PATIENCE, granted).await.expect("the seat is granted in the end")
+}
+
+/// What the processes of [`processes`] are.
+#[test]
+fn contender() {
+    support::processes::be_a_contender();
 }
 
 async fn raw() -> zookeeper_client::Client {
