@@ -14,7 +14,7 @@ pub(crate) async fn main() -> Result<(), incumbent::Error> {
                 // Told early enough to end in good order; whoever does not is dropped before another may begin.
                 reason = leadership.stopping() => {
                     println!("stopping: {reason}");
-                    Ok(Next::Resign) // contend again
+                    Ok::<_, incumbent::Error>(Next::Resign) // contend again
                 }
                 written = report(&leadership) => {
                     println!("{written} pages written");

@@ -123,14 +123,8 @@ impl ByHand for Etcd {
             target: CompareTarget::Create as i32,
             key: self.key(),
             target_union: Some(TargetUnion::CreateRevision(0)),
-            ..proto::Compare::default()
         };
-        let put = proto::PutRequest {
-            key: self.key(),
-            value: me.as_bytes().to_vec(),
-            lease: self.lease,
-            ..proto::PutRequest::default()
-        };
+        let put = proto::PutRequest { key: self.key(), value: me.as_bytes().to_vec(), lease: self.lease };
         let claim = proto::TxnRequest {
             compare: vec![absent],
             success: vec![proto::RequestOp { request: Some(Request::RequestPut(put)) }],
