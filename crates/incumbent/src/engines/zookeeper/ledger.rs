@@ -21,6 +21,13 @@ pub(super) struct Ledger {
     pub(super) greatest: u64,
 }
 
+/// The ledger as it was read, and the version to replace; none if it was not there.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sheet {
+    pub(super) ledger: Ledger,
+    pub(super) version: Option<i32>,
+}
+
 /// One of ours that leads.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Seated {

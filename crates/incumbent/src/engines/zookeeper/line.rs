@@ -5,6 +5,7 @@
 //! That the node exists, and the session with it, takes a proof from a quorum; see [`super::session`].
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use futures_util::future::join_all;
 use incumbent_protocol::protocol::{Term, Token};
@@ -13,7 +14,7 @@ use zookeeper_client::{CreateMode, Error as Fault, MultiWriteError, MultiWriteRe
 use super::core::{Amended, Candidacy, Core, Flag, Node, Seat, Stage, Standing, Step};
 use super::fault::{ends_session, explain};
 use super::layout::{ProtectedId, in_order};
-use super::ledger::{Ledger, Record, Seated};
+use super::ledger::{Ledger, Record, Seated, Sheet};
 use super::session::Session;
 use crate::clock;
 use crate::desk::{Holder, wall_ms, whole_ms};
@@ -32,8 +33,11 @@ pub(super) enum Position {
     /// Others are before it.
     Behind(Option<Leader>),
     /// A seat is its own, once it is proven that it lives.
-    First { line: Vec<String>, ledger: Box<Ledger> },
+    First { line: Vec<String>, sheet: Box<Sheet> },
 }
+
+/// The line and the ledger, as they were read together.
+type Sight = (Vec<String>, Sheet);
 
 impl Core {
     pub(super) async fn claim(
@@ -50,12 +54,12 @@ impl Core {
             }
         }
         for _ in 0..ENQUEUE_TRIES_MAX {
-            let made = self.enqueue(session, candidacy, standing, bid).await?;
-            match self.position(candidacy, standing, bid).await? {
+            let (made, sight) = self.enqueue(session, candidacy, standing, bid).await?.unzip();
+            match self.position(candidacy, standing, bid, sight.flatten()).await? {
                 Position::Lost => candidacy.leave(standing),
                 Position::Behind(leader) => return Ok(Claim::Occupied { leader, free_in: None }),
-                Position::First { line, ledger } => {
-                    if let Some(grant) = self.take(candidacy, standing, bid, made, &line, &ledger).await? {
+                Position::First { line, sheet } => {
+                    if let Some(grant) = self.take(candidacy, standing, bid, made, &line, *sheet).await? {
                         return Ok(Claim::Granted(grant));
                     }
                 }
@@ -64,14 +68,14 @@ impl Core {
         Err(Error::refused("the own node vanishes as soon as it is made: somebody removes it"))
     }
 
-    /// Puts a node into the line unless there is one. Says when that was sent, if it was.
+    /// Puts a node into the line unless there is one. If it did, it says when that was sent, and what it saw.
     async fn enqueue(
         &self,
         session: &Arc<Session>,
         candidacy: &Candidacy,
         standing: &mut Standing,
         bid: &Bid,
-    ) -> Result<Option<Instant>, Error> {
+    ) -> Result<Option<(Instant, Option<Sight>)>, Error> {
         match &standing.node {
             Some(node) if Arc::ptr_eq(&node.session, session) => return Ok(None),
             // Of a session that has ended; the ensemble may not have noticed yet.
@@ -92,7 +96,13 @@ impl Core {
             // Whatever happens from here on, a node may be there: also if this call is dropped.
             standing.doubtful = true;
             let sent = clock::now();
-            match self.create(session, candidacy, bid).await {
+            // Requests of one session are carried out in order, so the line and the ledger are looked at in the same breath.
+            let (created, line, ledger) = tokio::join!(
+                self.create(session, candidacy, bid),
+                self.line(session, &candidacy.election),
+                self.ledger(session, &candidacy.election)
+            );
+            match created {
                 Ok((child, stat)) => {
                     let czxid =
                         if stat.is_invalid() { self.stat(session, &candidacy.election, &child).await?.czxid } else { stat.czxid };
@@ -101,12 +111,15 @@ impl Core {
                         child,
                         czxid,
                         known: bid.seen,
-                        record: Record::of(bid),
+                        record: Some(Record::of(bid)),
                         ahead: None,
                         leader: None,
                     });
                     standing.doubtful = false;
-                    return Ok(Some(sent));
+                    // Should the connection have been lost in between, the order was another; then it is looked at again.
+                    let sight = (line?, ledger?);
+                    let own = standing.node.as_ref().map(|it| &it.child);
+                    return Ok(Some((sent, Some(sight).filter(|(line, _)| own.is_some_and(|own| line.contains(own))))));
                 }
                 Err(MultiWriteError::OperationFailed { source: Fault::NoNode, .. })
                 | Err(MultiWriteError::RequestFailed { source: Fault::NoNode }) => {
@@ -183,7 +196,7 @@ impl Core {
                     child,
                     czxid: stat.czxid,
                     known: None,
-                    record: Record::default(),
+                    record: None,
                     ahead: None,
                     leader: None,
                 });
@@ -238,10 +251,17 @@ impl Core {
     }
 
     /// Where the candidate stands. Who waits is answered by the node before it, not by the whole line.
-    pub(super) async fn position(&self, candidacy: &Candidacy, standing: &mut Standing, bid: &Bid) -> Result<Position, Error> {
+    pub(super) async fn position(
+        &self,
+        candidacy: &Candidacy,
+        standing: &mut Standing,
+        bid: &Bid,
+        sight: Option<Sight>,
+    ) -> Result<Position, Error> {
         let Some(node) = &mut standing.node else { return Ok(Position::Lost) };
         let (session, election) = (node.session.clone(), &candidacy.election);
-        if let (Some(ahead), Some((leading, leader))) = (&node.ahead, &node.leader) {
+        let moved = candidacy.moved.swap(false, Ordering::Relaxed);
+        if let (Some(ahead), Some((leading, leader)), false) = (&node.ahead, &node.leader, moved) {
             let asked = [&node.child, ahead, leading].map(|child| self.paths.candidate(election, child));
             let asked = if ahead == leading { &asked[..2] } else { &asked[..] };
             let answers = join_all(asked.iter().map(|path| session.request(|client| client.check_stat(path)))).await;
@@ -257,8 +277,13 @@ impl Core {
             }
             tracing::trace!(leader = %leader.identity, "the line has moved");
         }
-        let (line, ledger) = tokio::join!(self.line(&session, election), self.ledger(&session, election));
-        let (line, (ledger, _)) = (line?, ledger?);
+        let (line, sheet) = match sight {
+            Some(sight) => sight,
+            None => {
+                let (line, ledger) = tokio::join!(self.line(&session, election), self.ledger(&session, election));
+                (line?, ledger?)
+            }
+        };
         let Some(at) = line.iter().position(|it| *it == node.child) else { return Ok(Position::Lost) };
         let prefix = self.layout.prefix(&candidacy.id);
         if line.iter().any(|it| it.starts_with(&prefix) && *it != node.child) {
@@ -273,9 +298,9 @@ impl Core {
         let seats = bid.seats.max(1) as usize;
         if at < seats {
             node.ahead = None;
-            return Ok(Position::First { line, ledger: Box::new(ledger) });
+            return Ok(Position::First { line, sheet: Box::new(sheet) });
         }
-        let leader = self.leader_at(&session, election, &line[0], &ledger).await?;
+        let leader = self.leader_at(&session, election, &line[0], &sheet.ledger).await?;
         node.ahead = Some(line[at - seats].clone());
         node.leader = leader.clone().map(|it| (line[0].clone(), it));
         let stage = Stage::Waiting { session: Arc::downgrade(&session), ahead: line[at - seats].clone(), heir: at == seats };
@@ -287,7 +312,7 @@ impl Core {
     /// A bid may change while it waits.
     async fn update_record(&self, session: &Session, candidacy: &Candidacy, node: &mut Node, bid: &Bid) -> Result<(), Error> {
         let record = Record::of(bid);
-        if record == node.record {
+        if node.record.as_ref() == Some(&record) {
             return Ok(());
         }
         let path = self.paths.record(&candidacy.election, candidacy.id.as_str());
@@ -298,7 +323,7 @@ impl Core {
             other => other.map(|_| ()),
         };
         written.map_err(|why| explain(why, &format!("writing {path}")))?;
-        node.record = record;
+        node.record = Some(record);
         Ok(())
     }
 
@@ -353,12 +378,12 @@ impl Core {
         bid: &Bid,
         made: Option<Instant>,
         line: &[String],
-        ledger: &Ledger,
+        mut sheet: Sheet,
     ) -> Result<Option<Grant>, Error> {
         let node = standing.node.as_ref().expect("its position was found");
         let (session, child, czxid) = (node.session.clone(), node.child.clone(), node.czxid);
-        let usual = token(ledger.desk.incarnation, czxid)?;
-        let overtaken = ledger.greatest().is_some_and(|it| it >= usual);
+        let usual = token(sheet.ledger.desk.incarnation, czxid)?;
+        let overtaken = sheet.ledger.greatest().is_some_and(|it| it >= usual);
         let outdated = bid.seen.is_some_and(|it| it >= usual) && node.known < bid.seen;
         if overtaken || outdated {
             // Somebody who came later has led already: the line's order and the tokens' would differ.
@@ -378,7 +403,7 @@ impl Core {
             // The ensemble has lost its memory, or the order is not the line's alone: then it is written before it is granted.
             let own = self.paths.candidate(&candidacy.election, &child);
             let amended = self
-                .amend(&session, &candidacy.election, &[Step::Exists(own)], |ledger| {
+                .amend(&session, &candidacy.election, Some(sheet), &[Step::Exists(own)], |ledger| {
                     if ledger.greatest().is_some_and(|it| it >= usual) && !forgot {
                         return Err(Error::refused("somebody who came later was quicker"));
                     }
@@ -387,9 +412,12 @@ impl Core {
                     Ok(())
                 })
                 .await?;
-            if amended != Amended::Done {
-                candidacy.leave(standing);
-                return Ok(None);
+            match amended {
+                Amended::Done(now) => sheet = *now,
+                Amended::Absent(_) => {
+                    candidacy.leave(standing);
+                    return Ok(None);
+                }
             }
         }
         standing.seat = Some(Seat {
@@ -399,6 +427,7 @@ impl Core {
             recorded: forgot || bid.seats > 1,
             own_node: Flag::default(),
             ledger: Flag::default(),
+            sheet,
             wish: None,
         });
         candidacy.stage.send_replace(Stage::Seated { session: Arc::downgrade(&session), child });
@@ -412,11 +441,15 @@ impl Core {
         let line = self.line(session, &candidacy.election).await?;
         let own = self.paths.candidate(&candidacy.election, &node.child);
         let newcomer = Seated { child: node.child.clone(), holder: holder(&seat.bid, seat.token, seat.since_ms) };
-        self.amend(session, &candidacy.election, &[Step::Exists(own)], |ledger| {
+        let known = Some(seat.sheet.clone());
+        let seated = |ledger: &mut Ledger| {
             ledger.seat(newcomer.clone(), &line);
             Ok(())
-        })
-        .await?;
+        };
+        match self.amend(session, &candidacy.election, known, &[Step::Exists(own)], seated).await? {
+            Amended::Done(now) => seat.sheet = *now,
+            Amended::Absent(_) => {}
+        }
         // Also if the node is gone: then there is nothing to put on record any more.
         seat.recorded = true;
         Ok(())
@@ -437,8 +470,8 @@ impl Core {
             return Ok(self.gone(candidacy, standing));
         }
         if standing.seat.is_none() {
-            let taken = match self.position(candidacy, standing, bid).await? {
-                Position::First { line, ledger } => self.take(candidacy, standing, bid, None, &line, &ledger).await?,
+            let taken = match self.position(candidacy, standing, bid, None).await? {
+                Position::First { line, sheet } => self.take(candidacy, standing, bid, None, &line, *sheet).await?,
                 Position::Lost | Position::Behind(_) => None,
             };
             if taken.is_none() {
@@ -478,8 +511,10 @@ impl Core {
         if seat.ledger.is_raised() {
             let path = self.paths.ledger(&candidacy.election);
             match session.request(|client| client.get_and_watch_data(&path)).await {
-                Ok((text, _, watcher)) => {
-                    seat.wish = Ledger::read(&text)?.wish_for(seat.token);
+                Ok((text, stat, watcher)) => {
+                    let ledger = Ledger::read(&text)?;
+                    seat.wish = ledger.wish_for(seat.token);
+                    seat.sheet = Sheet { ledger, version: Some(stat.version) };
                     seat.ledger = Flag::set(watcher);
                 }
                 // It is made again with the next change, and read again with the next renewal.
@@ -503,7 +538,7 @@ impl Core {
             None if !standing.doubtful => Vec::new(),
             Some(_) | None => self.line(session, &candidacy.election).await?,
         };
-        let had_record = standing.node.as_ref().is_none_or(|it| it.record != Record::default()) || standing.doubtful;
+        let had_record = standing.node.as_ref().is_none_or(Node::has_record) || standing.doubtful;
         for child in children.iter().filter(|it| it.starts_with(&prefix)) {
             self.delete(session, &self.paths.candidate(&candidacy.election, child)).await?;
         }

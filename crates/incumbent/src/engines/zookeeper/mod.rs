@@ -33,7 +33,7 @@ use self::connect::Ensemble;
 use self::core::{Access, Amended, Core, Step};
 use self::fault::explain;
 use self::layout::{Layout, Paths};
-use self::ledger::{Ledger, Record, Seated};
+use self::ledger::{Ledger, Record, Seated, Sheet};
 use self::line::{Position, as_czxid, holder, identity_of};
 use self::session::Session;
 use crate::engine::{Bid, Board, Candidate, Claim, Engine, Error, Farewell, Renewal, Seat, Wish};
@@ -75,7 +75,7 @@ impl ZooKeeper {
         // What others have written is seen only as far as the server has it: a look is for people, and for those who hand over.
         core.catch_up(session, election).await?;
         let (line, ledger) = tokio::join!(core.line(session, election), core.ledger(session, election));
-        let (line, (ledger, _)) = (line?, ledger?);
+        let (line, ledger) = (line?, ledger?.ledger);
         let nodes = join_all(line.iter().map(|child| {
             let path = core.paths.candidate(election, child);
             async move { session.request(|client| client.get_data(&path)).await }
@@ -125,7 +125,14 @@ impl ZooKeeper {
         Ok(before.map(|it| it.child.clone()).collect())
     }
 
-    async fn free(&self, session: &Session, election: &Name, former: &Seated, farewell: &Farewell) -> Result<(), Error> {
+    async fn free(
+        &self,
+        session: &Session,
+        election: &Name,
+        former: &Seated,
+        mut known: Option<Sheet>,
+        farewell: &Farewell,
+    ) -> Result<(), Error> {
         let own = &former.child;
         for _ in 0..RELEASE_TRIES_MAX {
             let others = match &farewell.to {
@@ -138,7 +145,7 @@ impl ZooKeeper {
             let mut seated = false;
             let amended = self
                 .core
-                .amend(session, election, &steps, |ledger| {
+                .amend(session, election, known.take(), &steps, |ledger| {
                     seated = ledger.seated.iter().any(|it| others.contains(&it.child));
                     if seated {
                         return Err(Error::refused("somebody else was seated meanwhile"));
@@ -148,7 +155,7 @@ impl ZooKeeper {
                 })
                 .await;
             match amended {
-                Ok(Amended::Done | Amended::Absent(0)) => return Ok(()),
+                Ok(Amended::Done(_) | Amended::Absent(0)) => return Ok(()),
                 Ok(Amended::Absent(_)) => {}
                 Err(_) if seated => {}
                 Err(why) => return Err(why),
@@ -260,9 +267,16 @@ impl Engine for ZooKeeper {
                 }
                 let Some(node) = standing.node.as_ref().filter(|it| it.czxid == as_czxid(token)) else { return Ok(()) };
                 let since_ms = standing.seat.as_ref().map_or_else(crate::desk::wall_ms, |it| it.since_ms);
+                let known = standing.seat.as_ref().map(|it| it.sheet.clone());
+                let had_record = node.has_record();
                 let former = Seated { child: node.child.clone(), holder: holder(bid, token, since_ms) };
-                self.free(&session, election, &former, farewell).await?;
-                self.core.step_out(&session, &candidacy, &mut standing).await
+                self.free(&session, election, &former, known, farewell).await?;
+                candidacy.leave(&mut standing);
+                if had_record {
+                    let record = self.core.paths.record(election, candidacy.id.as_str());
+                    self.core.delete(&session, &record).await?;
+                }
+                Ok(())
             })
             .await;
         if freed.is_err() {
@@ -294,8 +308,9 @@ impl Engine for ZooKeeper {
                 if !known || standing.doubtful {
                     self.core.find(&session, &candidacy, &mut standing, bid).await?;
                 }
-                match self.core.position(&candidacy, &mut standing, bid).await? {
-                    Position::First { ledger, .. } => {
+                match self.core.position(&candidacy, &mut standing, bid, None).await? {
+                    Position::First { sheet, .. } => {
+                        let ledger = sheet.ledger;
                         let czxid = standing.node.as_ref().map(|it| it.czxid);
                         let token = czxid.map(|it| line::token(ledger.desk.incarnation, it)).transpose()?;
                         // One that is too small is not entered; the next claim sees to another.
@@ -346,12 +361,13 @@ impl Engine for ZooKeeper {
                     ledger.seat(newcomer.clone(), &line);
                     Ok(())
                 };
-                self.core.amend(&session, election, &[Step::Exists(own)], seat).await
+                self.core.amend(&session, election, None, &[Step::Exists(own)], seat).await
             })
             .await?;
         match amended {
-            Amended::Done => {
+            Amended::Done(now) => {
                 if let Some(seat) = &mut standing.seat {
+                    seat.sheet = *now;
                     seat.bid = bid;
                     seat.recorded = true;
                 }
@@ -382,8 +398,8 @@ impl Engine for ZooKeeper {
                     ledger.ask(wish);
                     Ok(())
                 };
-                match self.core.amend(&session, election, &steps, leave).await? {
-                    Amended::Done => Ok(()),
+                match self.core.amend(&session, election, None, &steps, leave).await? {
+                    Amended::Done(_) => Ok(()),
                     Amended::Absent(_) => {
                         Err(Error::refused(format!("the leadership with token {} is no longer in office", wish.token)))
                     }
@@ -395,7 +411,7 @@ impl Engine for ZooKeeper {
     async fn raise(&self, election: &Name, above: Token) -> Result<(), Error> {
         self.accepts(election)?;
         let session = self.core.any_session().await?;
-        let raised = self.core.amend(&session, election, &[], |ledger| {
+        let raised = self.core.amend(&session, election, None, &[], |ledger| {
             ledger.desk.raise(above);
             Ok(())
         });
