@@ -12,6 +12,8 @@ use kube::config::Kubeconfig;
 use kube::{Client, Config};
 
 async fn leases(kubernetes: &Kubernetes) -> Api<Lease> {
+    // Other crates of the workspace bring a second one along; then nobody but the program can choose.
+    let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
     let kubeconfig = Kubeconfig::from_yaml(&kubernetes.kubeconfig()).expect("a kubeconfig");
     let config = Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await.expect("a config");
     Api::default_namespaced(Client::try_from(config).expect("a client"))

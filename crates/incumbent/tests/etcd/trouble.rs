@@ -104,41 +104,6 @@ async fn a_holder_that_falls_silent_loses_its_seat_although_others_keep_its_leas
 }
 
 #[tokio::test]
-async fn a_watch_survives_compaction() {
-    let etcd = Etcd::debian().start().expect("starts");
-    let relay = Relay::before(&etcd.address()).expect("a free port");
-    let namespace = namespace();
-    let holder = engine(&etcd, &namespace).await;
-    let waiter = open(&format!("etcd://{}/{namespace}", relay.address())).await.expect("etcd is there");
-    let (a, b) = (bid("a", LONG), bid("b", LONG));
-    let first = granted(&*holder, &a).await;
-    waits_behind(&*waiter, &b).await;
-    // The line is read, and the watch from there on is held back until that is history.
-    let mut reads = 0;
-    relay.inspect(move |chunk| {
-        let asks = chunk.direction == Direction::Request && chunk.bytes.windows(5).any(|it| it == b"jobs/");
-        reads += u32::from(asks);
-        if asks && reads == 2 { Verdict::Hold } else { Verdict::Pass }
-    });
-    let mut hints = waiter.watch(&jobs(), Some(&b));
-    while relay.traffic().requests.held() == 0 {
-        assert!(futures_util::poll!(hints.next()).is_pending());
-        tokio::task::yield_now().await;
-    }
-    etcd.etcdctl(&["put", "elsewhere", "x"]).expect("answers");
-    etcd.etcdctl(&["put", "elsewhere", "y"]).expect("answers");
-    let status = etcd.etcdctl(&["endpoint", "status", "-w", "json"]).expect("answers");
-    let revision = status.split("\"revision\":").nth(1).and_then(|it| it.split([',', '}']).next()).expect("told");
-    etcd.etcdctl(&["compact", revision]).expect("answers");
-    relay.heal();
-    hints.next().await.expect("goes on").expect("what may have been missed is a hint");
-    waits_behind(&*waiter, &b).await;
-    let ((), hint) = tokio::join!(release(&*holder, &a, first.token), hints.next());
-    hint.expect("goes on").expect("the connection stands");
-    assert!(granted(&*waiter, &b).await.token > first.token);
-}
-
-#[tokio::test]
 async fn a_request_that_arrives_after_its_sender_has_left_puts_nobody_in_line() {
     let relay = Relay::before(&ETCD.server().address()).expect("a free port");
     let namespace = namespace();
