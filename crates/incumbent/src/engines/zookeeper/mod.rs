@@ -4,8 +4,8 @@
 //! transaction that made the leader's node (czxid), under the incarnation that the ledger beside the election keeps. One session serves all
 //! elections of a process with the same ttl.
 //!
-//! What it promises beyond the recipe: validity counts from a write that a quorum acknowledged ([`session`]); exactly one node per candidate,
-//! whatever replies are lost ([`layout::ProtectedId`], CURATOR-45); a lost connection is no answer, an expired session is the end.
+//! What it promises beyond the recipe: validity counts from a write that a quorum acknowledged (`session.rs`); exactly one node per candidate,
+//! whatever replies are lost (`layout.rs`, CURATOR-45); a lost connection is no answer, an expired session is the end.
 //! What it leaves out: SASL, and servers before 3.5.
 
 mod layout;
