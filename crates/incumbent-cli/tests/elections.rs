@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use incumbent::{Election, Identity, Next, Timing};
-use incumbent_testbed::{Etcd, Server as _, eventually};
+use incumbent_testbed::{Certificates, Consul, Etcd, Redis, Server as _, ZooKeeper, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -86,6 +86,20 @@ fn the_engines_are_listed_with_what_they_cannot_promise_first() {
     let memory = document["engines"].as_array().unwrap().iter().find(|it| it["engine"] == "memory").unwrap();
     assert_eq!(memory["exclusive"]["kind"], "in-one-process");
     assert!(!memory["caveats"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn every_engine_that_can_be_opened_is_listed() {
+    let document = json(&ends(&mut incumbent(&["engines", "--json"]), 0));
+    let listed: Vec<&str> = document["engines"].as_array().unwrap().iter().map(|it| it["engine"].as_str().unwrap()).collect();
+    let unknown = ends(&mut incumbent(&["who", "billing", "--on", "nowhere:"]), 2);
+    let (_, all) = complaint(&unknown).trim_end().rsplit_once("there are ").unwrap();
+    for scheme in all.split(", ") {
+        // An option that no engine knows: whichever is there says so before it connects.
+        let output = incumbent(&["who", "billing", "--on", &format!("{scheme}://127.0.0.1:1/?nonsense=1")]).output().unwrap();
+        let is_absent = text(&output.stderr).contains("was built without");
+        assert_eq!(!is_absent, listed.contains(&scheme), "{scheme}: {}", text(&output.stderr));
+    }
 }
 
 #[test]
@@ -413,6 +427,24 @@ fn on_an_engine_on_the_network_a_lease_runs_out_no_earlier_than_it_may() {
     }
     ends(&mut on(&url, &["who", "incumbent-drill"]), 4);
 
+    let mut command = on(&url, &["watch", "billing", "--ttl", "2s"]);
+    let mut watch = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut seen = BufReader::new(watch.stdout.take().unwrap()).lines();
+    assert!(seen.next().unwrap().unwrap().ends_with("nobody leads"));
+    etcd.kill();
+    let mut said = BufReader::new(watch.stderr.take().unwrap()).lines();
+    let warning = said.next().unwrap().unwrap();
+    assert!(warning.starts_with("warning: cannot look, and goes on trying"), "{warning}");
+    etcd.restart().unwrap();
+    let next = said.next().unwrap().unwrap();
+    assert!(next.starts_with("warning: can look again"), "it says so once, and not every second: {next}");
+    let leader = Candidate::stands(&url, "web-1", Manners::Heeds);
+    leader.leads();
+    assert!(seen.next().unwrap().unwrap().contains("web-1 leads"));
+    kill_process(Pid::from_raw(watch.id().try_into().unwrap()).unwrap(), Signal::TERM).unwrap();
+    assert_eq!(watch.wait().unwrap().code(), Some(0));
+    drop(leader);
+
     etcd.kill();
     let output = ends(&mut on(&url, &["who", "billing"]), 5);
     assert!(complaint(&output).contains("is it running there"), "{}", complaint(&output));
@@ -420,4 +452,26 @@ fn on_an_engine_on_the_network_a_lease_runs_out_no_earlier_than_it_may() {
     assert!(text(&output.stdout).starts_with("fail  reach"), "{}", text(&output.stdout));
     let output = ends(&mut on(&url, &["watch", "billing"]), 5);
     assert!(complaint(&output).contains("is it running there"));
+}
+
+/// Each engine's client crate brings its own idea of TLS along, and here they are all in one program.
+#[test]
+fn every_engine_speaks_tls_beside_the_others() {
+    let certificates = Certificates::new().unwrap();
+    let etcd = Etcd::debian().tls(certificates.server()).start().unwrap();
+    let redis = Redis::debian().tls(certificates.server()).start().unwrap();
+    let zookeeper = ZooKeeper::debian().tls(certificates.server()).start().unwrap();
+    let consul = Consul::plan().tls(certificates.server()).start().unwrap();
+    let (ca, stranger) = (certificates.authority(), certificates.stranger());
+    for place in [
+        format!("etcd://localhost:{}/tls", etcd.port()),
+        format!("redis://localhost:{}/tls", redis.port()),
+        format!("zookeeper://localhost:{}/tls", zookeeper.port()),
+        format!("consul://localhost:{}/tls", consul.port()),
+    ] {
+        ends(&mut on(&format!("{place}?ca={}", ca.display()), &["who", "billing"]), 4);
+        let output = on(&format!("{place}?ca={}", stranger.display()), &["who", "billing"]).output().unwrap();
+        assert!(matches!(output.status.code(), Some(2 | 5)), "{place}: {}", text(&output.stderr));
+        assert!(complaint(&output).contains("TLS") || complaint(&output).contains("ca="), "{}", complaint(&output));
+    }
 }

@@ -8,7 +8,7 @@ use incumbent_protocol::timing::Timing;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use crate::engine::{Board, Leader};
+use crate::engine::{Board, Error, Leader};
 use crate::hub::Hub;
 use crate::metrics::Metrics;
 use crate::name::Name;
@@ -76,20 +76,30 @@ fn same(one: &Option<Leader>, other: &Option<Leader>) -> bool {
 async fn look_on(hub: Arc<Hub>, election: Name, timing: Timing, metrics: Option<Arc<Metrics>>, view: watch::Sender<View>) {
     let mut newest: Option<Token> = None;
     let mut hints = None;
+    // Said once when it begins and once when it ends, however long it lasts.
+    let mut is_blind = false;
     loop {
         if hints.is_none() {
             hints = Some(hub.engine.watch(&election, None));
         }
-        match timeout(timing.poll(), hub.engine.look(&election)).await {
-            Ok(Ok(board)) => {
+        let looked = timeout(timing.poll(), hub.engine.look(&election)).await;
+        let looked = looked.unwrap_or_else(|_| Err(Error::unknown("no answer in time")));
+        match looked {
+            Ok(board) => {
+                if std::mem::take(&mut is_blind) {
+                    tracing::warn!(%election, "can look again");
+                }
                 if let Some(metrics) = &metrics {
                     metrics.on_candidates(&election, board.candidates.len());
                 }
                 show(board, &mut newest, &view);
             }
             // Not seeing is not the same as seeing nobody: the last view stays.
-            Ok(Err(error)) => tracing::debug!(%election, %error, "cannot look"),
-            Err(_) => tracing::debug!(%election, "no answer in time"),
+            Err(error) if is_blind => tracing::debug!(%election, %error, "still cannot look"),
+            Err(error) => {
+                is_blind = true;
+                tracing::warn!(%election, %error, "cannot look, and goes on trying");
+            }
         }
         tokio::select! {
             () = view.closed() => return,

@@ -319,33 +319,39 @@ enum Lock {
     Unlock,
 }
 
-#[async_trait]
-impl Engine for Consul {
-    fn guarantees(&self) -> Guarantees {
-        let mut caveats = vec![
+/// What elections on Consul promise, unless the URL has them otherwise.
+pub(super) fn promises() -> Guarantees {
+    Guarantees {
+        engine: "consul",
+        exclusive: Exclusive::Always,
+        tokens: Tokens::Durable,
+        token_source: "ModifyIndex of the key before it is locked",
+        clock: WhoseClock::Engine,
+        notice: Notice::Pushed,
+        order: Order::Race,
+        seats_max: 1,
+        lists_candidates: true,
+        keeps_history: true,
+        ttl_min: TTL_MIN,
+        ttl_max: TTL_MAX,
+        caveats: vec![
             "Whoever deletes the key or unlocks it by hand puts a second leader beside the first until its next renewal.",
             "A change of Consul's leader forgets lock-delays: a session that was ended early right before it lets the next leader in early.",
             "After a crash the seat is free no sooner than two, and up to three, ttls later.",
             "Of the elections that one process watches, 100 get hints; the others ask now and then.",
-        ];
+        ],
+    }
+}
+
+#[async_trait]
+impl Engine for Consul {
+    fn guarantees(&self) -> Guarantees {
+        let mut promised = Guarantees { ttl_min: self.ttl_min, ..promises() };
         if self.lock_delay.is_some() {
-            caveats.insert(0, "With a lock-delay shorter than the ttl, a session that is ended from outside lets the next leader in before the first has stopped.");
+            promised.ttl_max = TTL_MAX_UNPROTECTED;
+            promised.caveats.insert(0, "With a lock-delay shorter than the ttl, a session that is ended from outside lets the next leader in before the first has stopped.");
         }
-        Guarantees {
-            engine: "consul",
-            exclusive: Exclusive::Always,
-            tokens: Tokens::Durable,
-            token_source: "ModifyIndex of the key before it is locked",
-            clock: WhoseClock::Engine,
-            notice: Notice::Pushed,
-            order: Order::Race,
-            seats_max: 1,
-            lists_candidates: true,
-            keeps_history: true,
-            ttl_min: self.ttl_min,
-            ttl_max: if self.lock_delay.is_some() { TTL_MAX_UNPROTECTED } else { TTL_MAX },
-            caveats,
-        }
+        promised
     }
 
     async fn claim(&self, election: &Name, bid: &Bid) -> Result<Claim, Error> {

@@ -137,28 +137,33 @@ impl Kubernetes {
     }
 }
 
+/// What elections on Kubernetes promise, wherever they are.
+pub(super) fn promises() -> Guarantees {
+    Guarantees {
+        engine: "kubernetes",
+        exclusive: Exclusive::Always,
+        tokens: Tokens::UnlessItForgets,
+        token_source: "leaseTransitions",
+        clock: WhoseClock::Candidate,
+        notice: Notice::Pushed,
+        order: Order::Race,
+        seats_max: 1,
+        lists_candidates: false,
+        keeps_history: true,
+        ttl_min: TTL_MIN,
+        ttl_max: TTL_MAX,
+        caveats: vec![
+            "Whoever deletes the Lease puts a second leader beside the first until its next renewal, and lets tokens begin anew unless a candidate remembers them.",
+            "A candidate that is not ours reads no wishes and respects no hand-over, and some of them wait for their own lease duration instead of the holder's: give all the same.",
+            "A client that does not count leaseTransitions, as the Python one, has the same token in successive leaderships of its own.",
+        ],
+    }
+}
+
 #[async_trait]
 impl Engine for Kubernetes {
     fn guarantees(&self) -> Guarantees {
-        Guarantees {
-            engine: "kubernetes",
-            exclusive: Exclusive::Always,
-            tokens: Tokens::UnlessItForgets,
-            token_source: "leaseTransitions",
-            clock: WhoseClock::Candidate,
-            notice: Notice::Pushed,
-            order: Order::Race,
-            seats_max: 1,
-            lists_candidates: false,
-            keeps_history: true,
-            ttl_min: TTL_MIN,
-            ttl_max: TTL_MAX,
-            caveats: vec![
-                "Whoever deletes the Lease puts a second leader beside the first until its next renewal, and lets tokens begin anew unless a candidate remembers them.",
-                "A candidate that is not ours reads no wishes and respects no hand-over, and some of them wait for their own lease duration instead of the holder's: give all the same.",
-                "A client that does not count leaseTransitions, as the Python one, has the same token in successive leaderships of its own.",
-            ],
-        }
+        promises()
     }
 
     fn accepts(&self, election: &Name) -> Result<(), Error> {

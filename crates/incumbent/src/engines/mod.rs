@@ -85,6 +85,10 @@ pub fn built_in() -> Vec<Guarantees> {
         etcd::promises(),
         #[cfg(feature = "zookeeper")]
         zookeeper::promises(),
+        #[cfg(feature = "kubernetes")]
+        kubernetes::promises(),
+        #[cfg(feature = "consul")]
+        consul::promises(),
         #[cfg(feature = "postgres")]
         postgres::promises(),
         #[cfg(feature = "redis")]
