@@ -1,5 +1,7 @@
 //! What goes wrong: leases lost, replies lost, compaction, passwords, hosts that are not there.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -101,6 +103,44 @@ async fn a_holder_that_falls_silent_loses_its_seat_although_others_keep_its_leas
     }
     assert!(successor.await.expect("elected").token > silent.token);
     assert_eq!(one.renew(&jobs(), &bid("a", TTL), silent.token).await.expect("answers"), Renewal::Gone);
+}
+
+#[tokio::test]
+async fn a_watch_survives_compaction() {
+    let etcd = Etcd::debian().start().expect("starts");
+    let relay = Relay::before(&etcd.address()).expect("a free port");
+    let namespace = namespace();
+    let holder = engine(&etcd, &namespace).await;
+    let waiter = open(&format!("etcd://{}/{namespace}", relay.address())).await.expect("etcd is there");
+    let (a, b) = (bid("a", LONG), bid("b", LONG));
+    let first = granted(&*holder, &a).await;
+    waits_behind(&*waiter, &b).await;
+    // The line is read, and the watch from there on is held back until that is history.
+    let (mut asked, held_back) = (0, Arc::new(AtomicBool::new(false)));
+    let flag = Arc::clone(&held_back);
+    relay.inspect(move |chunk| {
+        let asks = chunk.direction == Direction::Request && chunk.bytes.windows(5).any(|it| it == b"jobs/");
+        asked += u32::from(asks);
+        let holds = asks && asked == 2;
+        flag.fetch_or(holds, Ordering::Relaxed);
+        if holds { Verdict::Hold } else { Verdict::Pass }
+    });
+    let mut hints = waiter.watch(&jobs(), Some(&b));
+    while !held_back.load(Ordering::Relaxed) {
+        assert!(futures_util::poll!(hints.next()).is_pending());
+        tokio::task::yield_now().await;
+    }
+    etcd.etcdctl(&["put", "elsewhere", "x"]).expect("answers");
+    etcd.etcdctl(&["put", "elsewhere", "y"]).expect("answers");
+    let status = etcd.etcdctl(&["endpoint", "status", "-w", "json"]).expect("answers");
+    let revision = status.split("\"revision\":").nth(1).and_then(|it| it.split([',', '}']).next()).expect("told");
+    etcd.etcdctl(&["compact", revision]).expect("answers");
+    relay.heal();
+    hints.next().await.expect("goes on").expect("what may have been missed is a hint");
+    waits_behind(&*waiter, &b).await;
+    let ((), hint) = tokio::join!(release(&*holder, &a, first.token), hints.next());
+    hint.expect("goes on").expect("the connection stands");
+    assert!(granted(&*waiter, &b).await.token > first.token);
 }
 
 #[tokio::test]

@@ -36,11 +36,12 @@ const PORT: u16 = 2379;
 /// Whoever has not taken a connection by then is not there.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A connection on which something is awaited is probed this often. etcd hangs up on those who probe more than every 5 s.
-const PROBE_INTERVAL: Duration = Duration::from_secs(10);
+/// A connection on which something is awaited is probed this often, for the sake of watches: calls have less patience. etcd hangs up on those who
+/// probe more than every 5 s.
+const PROBE_INTERVAL: Duration = Duration::from_secs(20);
 
 /// A probe that is not answered by then is the end of the connection.
-const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Whoever has no lease has time.
 const PATIENCE_MS_MAX: u64 = 1_000;

@@ -21,6 +21,15 @@ pub(super) enum Fault {
 }
 
 impl Fault {
+    /// What the caller of the engine should hear. No `From`: one for a public type would be everybody's, and leave `?` elsewhere in doubt.
+    pub(super) fn into_error(self) -> Error {
+        match self {
+            Fault::NoLease => Error::refused("etcd knows the lease no more"),
+            Fault::LeaseExists => Error::refused("etcd has a lease of this number already"),
+            Fault::Other(error) => Arc::try_unwrap(error).unwrap_or_else(|shared| Error::clone_of(&shared)),
+        }
+    }
+
     pub(super) fn may_have_happened(&self) -> bool {
         match self {
             Fault::NoLease | Fault::LeaseExists => false,
@@ -32,23 +41,6 @@ impl Fault {
 impl From<Error> for Fault {
     fn from(error: Error) -> Fault {
         Fault::Other(Arc::new(error))
-    }
-}
-
-impl From<Fault> for Error {
-    fn from(fault: Fault) -> Error {
-        match fault {
-            Fault::NoLease => Error::refused("etcd knows the lease no more"),
-            Fault::LeaseExists => Error::refused("etcd has a lease of this number already"),
-            Fault::Other(error) => Arc::try_unwrap(error).unwrap_or_else(|shared| {
-                let what = shared.to_string();
-                match shared.kind() {
-                    Kind::Refused => Error::refused(what),
-                    Kind::Unknown => Error::unknown(what),
-                    Kind::Misconfigured => Error::misconfigured(what),
-                }
-            }),
-        }
     }
 }
 
@@ -174,7 +166,7 @@ mod tests {
     use super::*;
 
     fn kind(code: Code, text: &str) -> Kind {
-        let error = Error::from(judge(&Status::new(code, text), "h:1", Acquaintance::Answered));
+        let error = judge(&Status::new(code, text), "h:1", Acquaintance::Answered).into_error();
         assert!(!error.to_string().contains('\n'));
         error.kind()
     }

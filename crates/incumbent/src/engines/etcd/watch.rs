@@ -81,7 +81,7 @@ impl Watcher {
                 match watcher.next().await {
                     Next::Hint => return Some((Ok(()), Some(watcher))),
                     Next::Again => {}
-                    Next::Broken(fault) => return Some((Err(fault.into()), None)),
+                    Next::Broken(fault) => return Some((Err(fault.into_error()), None)),
                 }
             }
         })
