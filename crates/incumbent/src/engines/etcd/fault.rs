@@ -89,15 +89,12 @@ pub(super) fn judge(status: &Status, server: &str, acquaintance: Acquaintance) -
         ))
         .into();
     }
-    if never_left(status) && why.contains("handshake eof") {
-        return Error::refused(format!(
-            "etcd at {server} hangs up on TLS ({why}): if it speaks none, leave tls=, ca= and cert= out"
-        ))
-        .into();
-    }
     if never_left(status) {
-        return Error::refused(format!("cannot reach etcd at {server} ({why}): is it running there, and is the address right?"))
-            .into();
+        let question = match acquaintance {
+            Acquaintance::Answered | Acquaintance::NeverWithoutTls => "is it running there, and is the address right?",
+            Acquaintance::NeverWithoutCertificate | Acquaintance::Never => "is it running there, and does it speak TLS?",
+        };
+        return Error::refused(format!("cannot reach etcd at {server} ({why}): {question}")).into();
     }
     let text = text.trim_start_matches("etcdserver: ");
     match status.code() {
