@@ -1,23 +1,20 @@
 //! `incumbent lab check` as a shell sees it.
 
+mod shell;
+
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
+use shell::{listens, text};
 
 fn incumbent(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_incumbent"));
-    command.args(["lab", "check"]).args(arguments).stdin(Stdio::null());
+    let mut command = shell::incumbent(&["lab", "check"]);
+    command.args(arguments);
     command
 }
 
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
-}
-
 fn ends(arguments: &[&str], code: i32) -> Output {
-    let output = incumbent(arguments).output().unwrap();
-    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", text(&output.stderr));
-    output
+    shell::ends(incumbent(arguments), code)
 }
 
 #[test]
@@ -85,13 +82,6 @@ fn what_cannot_be_searched_ends_with_2_and_says_what_to_change() {
         assert!(output.stdout.is_empty(), "{arguments:?}");
         assert!(text(&output.stderr).contains(says), "{arguments:?}: {}", text(&output.stderr));
     }
-}
-
-/// Whether the process listens for Ctrl-C by now, as the kernel knows it.
-fn listens(pid: u32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or("0").trim();
-    u64::from_str_radix(caught, 16).unwrap_or(0) & (1 << (2 - 1)) != 0
 }
 
 #[test]

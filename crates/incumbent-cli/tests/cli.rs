@@ -1,27 +1,13 @@
 //! The command as a shell sees it: exit codes, what goes to which stream, colours, closed pipes.
 
+mod shell;
+
+use shell::{incumbent, text};
 use std::fs::OpenOptions;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
-/// The real binary, with an environment that asks for nothing.
-fn incumbent(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_incumbent"));
-    command.args(arguments).stdin(Stdio::null());
-    for name in ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE"] {
-        command.env_remove(name);
-    }
-    command
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
-}
-
-/// Runs to the end and demands this exit code.
 fn ends(arguments: &[&str], code: i32) -> Output {
-    let output = incumbent(arguments).output().unwrap();
-    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", text(&output.stderr));
-    output
+    shell::ends(incumbent(arguments), code)
 }
 
 #[test]

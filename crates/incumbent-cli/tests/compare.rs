@@ -1,24 +1,18 @@
 //! `incumbent lab compare` as a shell sees it.
 
+mod shell;
+
+use shell::{listens, text};
 use std::process::{Command, Output, Stdio};
 
 fn incumbent(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_incumbent"));
-    command.args(["lab", "compare"]).args(arguments).stdin(Stdio::null());
-    for name in ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE"] {
-        command.env_remove(name);
-    }
+    let mut command = shell::incumbent(&["lab", "compare"]);
+    command.args(arguments);
     command
 }
 
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
-}
-
 fn ends(arguments: &[&str], code: i32) -> Output {
-    let output = incumbent(arguments).output().unwrap();
-    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", text(&output.stderr));
-    output
+    shell::ends(incumbent(arguments), code)
 }
 
 const SMALL: [&str; 4] = ["--scenario", "partition", "--runs", "5"];
@@ -115,13 +109,6 @@ fn the_report_is_one_file_and_a_path_that_cannot_be_written_is_refused_before_me
         assert!(output.stdout.is_empty());
         assert!(text(&output.stderr).contains(hint), "{}", text(&output.stderr));
     }
-}
-
-/// Whether the process listens for Ctrl-C by now, as the kernel knows it.
-fn listens(pid: u32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or("0").trim();
-    u64::from_str_radix(caught, 16).unwrap_or(0) & (1 << (2 - 1)) != 0
 }
 
 #[test]

@@ -1,24 +1,18 @@
 //! `incumbent lab graphs` as a shell sees it.
 
+mod shell;
+
+use shell::{listens, text};
 use std::process::{Command, Output, Stdio};
 
 fn incumbent(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_incumbent"));
-    command.args(["lab", "graphs"]).args(arguments).stdin(Stdio::null());
-    for name in ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE"] {
-        command.env_remove(name);
-    }
+    let mut command = shell::incumbent(&["lab", "graphs"]);
+    command.args(arguments);
     command
 }
 
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
-}
-
 fn ends(arguments: &[&str], code: i32) -> Output {
-    let output = incumbent(arguments).output().unwrap();
-    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", text(&output.stderr));
-    output
+    shell::ends(incumbent(arguments), code)
 }
 
 #[test]
@@ -64,13 +58,6 @@ fn what_cannot_be_tried_ends_with_2_and_says_what_to_change() {
         assert!(output.stdout.is_empty(), "{arguments:?}");
         assert!(text(&output.stderr).contains(says), "{arguments:?}: {}", text(&output.stderr));
     }
-}
-
-/// Whether the process listens for Ctrl-C by now, as the kernel knows it.
-fn listens(pid: u32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or("0").trim();
-    u64::from_str_radix(caught, 16).unwrap_or(0) & (1 << (2 - 1)) != 0
 }
 
 #[test]

@@ -11,12 +11,11 @@ use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use incumbent::clock;
 use incumbent::conformance::{bid, check, fresh_name};
-use incumbent::engine::{Bid, Claim, Farewell, Grant, Kind, Renewal};
-use incumbent::place::Place;
-use incumbent::{Engine, Name, Reason, Timing, engines};
+use incumbent::engine::{Bid, Claim, Farewell, Kind, Renewal};
+use incumbent::{Engine, Name, Reason, Timing};
 use incumbent_testbed::{Access, Certificates, Consul, ConsulPlan, WRONG_NAME};
-use support::Networked;
 use support::processes::{self, Arena};
+use support::{Networked, granted, granted_in_the_end, open};
 use tokio::time::timeout;
 
 const TTL: Duration = Duration::from_secs(2);
@@ -35,33 +34,6 @@ fn at(consul: &Consul) -> Networked {
 
 async fn engine(consul: &Consul) -> Arc<dyn Engine> {
     open(&url(consul.port())).await.expect("it runs")
-}
-
-async fn open(url: &str) -> Result<Arc<dyn Engine>, incumbent::Error> {
-    engines::open(&Place::parse(url).expect("a good URL")).await
-}
-
-async fn granted(engine: &dyn Engine, election: &Name, bid: &Bid) -> Option<Grant> {
-    match engine.claim(election, bid).await {
-        Ok(Claim::Granted(grant)) => Some(grant),
-        Ok(Claim::Occupied { .. }) => None,
-        // The first to find out that a connection has gone is told so.
-        Err(why) if why.kind() != Kind::Misconfigured => None,
-        Err(why) => panic!("{why:?}"),
-    }
-}
-
-async fn granted_in_the_end(engine: &dyn Engine, election: &Name, bid: &Bid) -> Grant {
-    let mut hints = engine.watch(election, Some(bid));
-    let give_up = clock::now() + bid.ttl * 20;
-    while clock::now() < give_up {
-        if let Some(grant) = granted(engine, election, bid).await {
-            return grant;
-        }
-        // The end of a lock-delay is no change of the key: nobody tells of it.
-        let _ = timeout(bid.ttl / 20, hints.next()).await;
-    }
-    panic!("never granted");
 }
 
 /// As an operator would, with curl.

@@ -14,12 +14,11 @@ use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use incumbent::clock;
 use incumbent::conformance::{bid, check, fresh_name};
-use incumbent::engine::{Bid, Claim, Demand, Farewell, Grant, Kind, Renewal, Wish};
-use incumbent::place::Place;
-use incumbent::{Engine, Name, Reason, engines};
+use incumbent::engine::{Bid, Claim, Demand, Farewell, Kind, Renewal, Wish};
+use incumbent::{Engine, Name, Reason};
 use incumbent_testbed::{Access, Certificates, Contender, Kubernetes, python};
-use support::Networked;
 use support::processes::{self, Arena};
+use support::{Networked, granted, granted_in_the_end, open};
 use tokio::time::timeout;
 
 const TTL: Duration = Duration::from_secs(2);
@@ -52,37 +51,8 @@ fn at(kubernetes: &Kubernetes) -> Networked {
     Networked { port: kubernetes.port(), url, ttl: TTL }
 }
 
-async fn open(url: &str) -> Result<Arc<dyn Engine>, incumbent::Error> {
-    engines::open(&Place::parse(url).expect("a good URL")).await
-}
-
 async fn engine(kubernetes: &Kubernetes) -> Arc<dyn Engine> {
     open(&url_of(kubernetes)).await.expect("it runs")
-}
-
-async fn granted(engine: &dyn Engine, election: &Name, bid: &Bid) -> Option<Grant> {
-    match engine.claim(election, bid).await {
-        Ok(Claim::Granted(grant)) => Some(grant),
-        Ok(Claim::Occupied { .. }) => None,
-        // The first to find out that a connection has gone is told so.
-        Err(why) if why.kind() != Kind::Misconfigured => None,
-        Err(why) => panic!("{why:?}"),
-    }
-}
-
-async fn granted_in_the_end(engine: &dyn Engine, election: &Name, bid: &Bid) -> Grant {
-    let mut hints = engine.watch(election, Some(bid));
-    let give_up = clock::now() + bid.ttl * 20;
-    while clock::now() < give_up {
-        if let Some(grant) = granted(engine, election, bid).await {
-            return grant;
-        }
-        // Silence is no event: nobody tells of it.
-        if let Ok(Some(Err(_)) | None) = timeout(bid.ttl / 20, hints.next()).await {
-            hints = engine.watch(election, Some(bid));
-        }
-    }
-    panic!("never granted");
 }
 
 fn resigned() -> Farewell {

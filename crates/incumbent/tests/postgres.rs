@@ -2,17 +2,15 @@
 
 mod support;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use incumbent::conformance::{Subject, bid, check, fresh_name};
-use incumbent::engine::{Bid, Claim, Engine, Farewell, Kind, Renewal};
+use incumbent::engine::{Bid, Farewell, Kind, Renewal};
 use incumbent::engines::postgres::schema_sql;
-use incumbent::place::Place;
-use incumbent::{Error, Name, Reason, Token, engines};
+use incumbent::{Reason, Token};
 use incumbent_testbed::{Certificates, PgBouncer, Postgres, Server as _, Shared};
-use support::Networked;
 use support::processes::{self, Arena};
+use support::{Networked, open, token};
 
 static POSTGRES: Shared<Postgres> = Shared::new(|| Postgres::debian().start());
 
@@ -26,17 +24,6 @@ fn url(port: u16) -> String {
 
 fn at(port: u16) -> Networked {
     Networked { port, url, ttl: TTL }
-}
-
-async fn open(url: &str) -> Result<Arc<dyn Engine>, Error> {
-    engines::open(&Place::parse(url).expect("a good URL")).await
-}
-
-async fn token(engine: &dyn Engine, election: &Name, bid: &Bid) -> Result<Option<Token>, Error> {
-    Ok(match engine.claim(election, bid).await? {
-        Claim::Granted(grant) => Some(grant.token),
-        Claim::Occupied { .. } => None,
-    })
 }
 
 #[tokio::test]

@@ -5,28 +5,15 @@ mod support;
 use std::time::Duration;
 
 use incumbent::conformance::{Subject, bid, check, fresh_name};
-use incumbent::engine::{Bid, Claim, Engine, Kind, Renewal};
-use incumbent::place::Place;
-use incumbent::{Error, Name, Token, engines};
+use incumbent::engine::{Bid, Kind, Renewal};
 use incumbent_testbed::{Certificates, Redis, Server as _, Shared};
-use support::Networked;
 use support::processes::{self, Arena};
+use support::{Networked, open, token};
 
 static REDIS: Shared<Redis> = Shared::new(|| Redis::debian().start());
 
 fn at(port: u16) -> Networked {
     Networked { port, url: |port| format!("redis://127.0.0.1:{port}/test"), ttl: Duration::from_millis(3000) }
-}
-
-async fn open(url: &str) -> Result<std::sync::Arc<dyn Engine>, Error> {
-    engines::open(&Place::parse(url).expect("a good URL")).await
-}
-
-async fn token(engine: &dyn Engine, election: &Name, bid: &Bid) -> Result<Option<Token>, Error> {
-    Ok(match engine.claim(election, bid).await? {
-        Claim::Granted(grant) => Some(grant.token),
-        Claim::Occupied { .. } => None,
-    })
 }
 
 #[tokio::test]

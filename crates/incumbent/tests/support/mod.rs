@@ -5,11 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::StreamExt as _;
 use incumbent::conformance::{Line, Subject};
 use incumbent::election::Builder;
+use incumbent::engine::{Bid, Claim, Grant, Kind};
 use incumbent::place::Place;
-use incumbent::{Election, Engine, Name, Timing, engines};
+use incumbent::{Election, Engine, Error, Name, Timing, Token, clock, engines};
 use incumbent_testbed::{Relay, Way};
+use tokio::time::timeout;
 
 pub(crate) mod processes;
 
@@ -81,4 +84,43 @@ impl Line for Relayed {
     fn heal(&self) {
         self.relay.heal();
     }
+}
+
+/// The engine at this URL.
+pub(crate) async fn open(url: &str) -> Result<Arc<dyn Engine>, Error> {
+    engines::open(&Place::parse(url).expect("a good URL")).await
+}
+
+/// The token of a claim that was granted.
+pub(crate) async fn token(engine: &dyn Engine, election: &Name, bid: &Bid) -> Result<Option<Token>, Error> {
+    Ok(match engine.claim(election, bid).await? {
+        Claim::Granted(grant) => Some(grant.token),
+        Claim::Occupied { .. } => None,
+    })
+}
+
+/// A claim that was granted, on an engine that may be ill.
+pub(crate) async fn granted(engine: &dyn Engine, election: &Name, bid: &Bid) -> Option<Grant> {
+    match engine.claim(election, bid).await {
+        Ok(Claim::Granted(grant)) => Some(grant),
+        Ok(Claim::Occupied { .. }) => None,
+        // The first to find out that a connection has gone is told so.
+        Err(why) if why.kind() != Kind::Misconfigured => None,
+        Err(why) => panic!("{why:?}"),
+    }
+}
+
+/// Claims whenever there is a hint, and now and then, because the end of a lease is silence, and nobody tells of that.
+pub(crate) async fn granted_in_the_end(engine: &dyn Engine, election: &Name, bid: &Bid) -> Grant {
+    let mut hints = engine.watch(election, Some(bid));
+    let give_up = clock::now() + bid.ttl * 20;
+    while clock::now() < give_up {
+        if let Some(grant) = granted(engine, election, bid).await {
+            return grant;
+        }
+        if let Ok(Some(Err(_)) | None) = timeout(bid.ttl / 20, hints.next()).await {
+            hints = engine.watch(election, Some(bid));
+        }
+    }
+    panic!("never granted");
 }
