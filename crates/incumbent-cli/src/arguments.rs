@@ -9,10 +9,12 @@ use crate::elections::ElectionCommand;
 use crate::exit;
 use crate::fence::FenceCommand;
 use crate::lab::LabCommand;
+use crate::run::{self, RunArguments};
 use crate::style::Colour;
 
 const EXAMPLES: &str = "\
 Examples:
+  incumbent run nightly -- ./report.sh                      a command on one host at a time
   incumbent who billing --on etcd://127.0.0.1:2379/prod     who leads, with which token
   incumbent handover billing --to web-2                     on the engine that INCUMBENT_ON names
   incumbent plan --failover 3s --pause 500ms --rtt 40ms     times that are safe, or why none are
@@ -34,6 +36,8 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
+    /// Run a command on exactly one host: here while this process leads, elsewhere when it does not
+    Run(Box<RunArguments>),
     #[command(flatten)]
     Election(ElectionCommand),
     /// Make storage refuse what former leaders write
@@ -72,7 +76,8 @@ pub(crate) fn parse(words: &[OsString]) -> Result<Arguments, clap::Error> {
 
 /// The whole command, as the completions and the manual need it too.
 pub(crate) fn command() -> clap::Command {
-    Arguments::command().after_help(format!("{EXAMPLES}\n\n{}", exit::CODES))
+    let whole = Arguments::command().after_help(format!("{EXAMPLES}\n\n{}", exit::CODES));
+    whole.mut_subcommand("run", |it| it.after_help(format!("{}\n\n{}", run::EXAMPLES, exit::RUN_CODES)))
 }
 
 fn early_colour(words: &[OsString]) -> Colour {

@@ -14,6 +14,17 @@ Exit codes:
   6    it is not known whether it happened, or it has not happened yet: no answer or no new leader came in time
   130  interrupted by Ctrl-C or SIGTERM; what was found so far is printed";
 
+/// The table of `incumbent run`, whose codes must not be taken for those of the command.
+pub(crate) const RUN_CODES: &str = "\
+Exit codes:
+  N    the command's own, and 128 + N if a signal ended it
+  120  the command line or a setting is wrong; nothing was run
+  121  not elected within --max-wait; nothing was run
+  122  the leadership was lost and --after-loss is exit; the command was stopped, and is dead
+  125  incumbent itself failed: a file, a right or the engine; the command, if it ran, is dead
+  126  the command is there and cannot be run
+  127  the command is not there";
+
 /// How a command ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Exit {
@@ -33,6 +44,16 @@ pub(crate) enum Exit {
     Unknown,
     /// It was stopped before its end.
     Interrupted,
+    /// A command that was run ended so.
+    Command(u8),
+    /// [`RUN_CODES`]: a setting is wrong.
+    RunUsage,
+    /// [`RUN_CODES`]: not elected in time.
+    RunNotElected,
+    /// [`RUN_CODES`]: the leadership was lost.
+    RunLost,
+    /// [`RUN_CODES`]: incumbent failed.
+    RunFailed,
 }
 
 impl Exit {
@@ -40,7 +61,32 @@ impl Exit {
     pub(crate) fn interrupted(self) -> Exit {
         match self {
             Exit::Done | Exit::Interrupted => Exit::Interrupted,
-            Exit::Found | Exit::Usage | Exit::Io | Exit::Vacant | Exit::Refused | Exit::Unknown => self,
+            Exit::Found
+            | Exit::Usage
+            | Exit::Io
+            | Exit::Vacant
+            | Exit::Refused
+            | Exit::Unknown
+            | Exit::Command(_)
+            | Exit::RunUsage
+            | Exit::RunNotElected
+            | Exit::RunLost
+            | Exit::RunFailed => self,
+        }
+    }
+
+    /// The same from `incumbent run`, which leaves the small numbers to the command.
+    pub(crate) fn of_run(self) -> Exit {
+        match self {
+            Exit::Usage => Exit::RunUsage,
+            Exit::Io | Exit::Refused | Exit::Unknown | Exit::Found | Exit::Vacant => Exit::RunFailed,
+            Exit::Done
+            | Exit::Interrupted
+            | Exit::Command(_)
+            | Exit::RunUsage
+            | Exit::RunNotElected
+            | Exit::RunLost
+            | Exit::RunFailed => self,
         }
     }
 
@@ -55,6 +101,11 @@ impl Exit {
             Exit::Refused => 5,
             Exit::Unknown => 6,
             Exit::Interrupted => 130,
+            Exit::Command(code) => code,
+            Exit::RunUsage => 120,
+            Exit::RunNotElected => 121,
+            Exit::RunLost => 122,
+            Exit::RunFailed => 125,
         }
     }
 }
@@ -75,9 +126,16 @@ mod tests {
         for exit in all {
             assert!(CODES.contains(&format!("\n  {:<4} ", exit.code())), "{exit:?}");
         }
-        let handbook = include_str!("../../../docs/cli.md");
-        for line in CODES.lines() {
-            assert!(handbook.contains(line), "docs/cli.md lacks: {line}");
+        for exit in [Exit::RunUsage, Exit::RunNotElected, Exit::RunLost, Exit::RunFailed] {
+            assert!(RUN_CODES.contains(&format!("\n  {:<4} ", exit.code())), "{exit:?}");
+        }
+        for (codes, name, handbook) in [
+            (CODES, "docs/cli.md", include_str!("../../../docs/cli.md")),
+            (RUN_CODES, "docs/run.md", include_str!("../../../docs/run.md")),
+        ] {
+            for line in codes.lines() {
+                assert!(handbook.contains(line), "{name} lacks: {line}");
+            }
         }
     }
 

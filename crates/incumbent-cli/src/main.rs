@@ -17,6 +17,7 @@ mod table;
 mod elections;
 mod fence;
 mod lab;
+mod run;
 mod shell;
 
 use std::ffi::OsString;
@@ -32,26 +33,34 @@ use crate::style::{Colour, Paint};
 
 fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
+    // The guardian of a supervised command is this program under another name.
+    if let Some(ended) = incumbent_supervisor::stage(words.iter().cloned()) {
+        return ended;
+    }
+    let is_run = words.get(1).is_some_and(|it| it == "run");
     let arguments = match arguments::parse(&words) {
         Ok(arguments) => arguments,
         Err(answer) => {
             // Help and version come this way too. Whoever closed the pipe does not want to hear of it.
             let _ = answer.print();
-            return if answer.use_stderr() { Exit::Usage } else { Exit::Done }.into();
+            let exit = if answer.use_stderr() { Exit::Usage } else { Exit::Done };
+            return if is_run { exit.of_run() } else { exit }.into();
         }
     };
     let colour = arguments.colour;
     let mut out = BufWriter::new(io::stdout().lock());
     let console = Console { out: &mut out, paint: Paint::on_a(io::stdout().is_terminal(), colour) };
-    let result = run(arguments.command, console).and_then(|exit| {
+    let result = dispatch(arguments.command, console).and_then(|exit| {
         out.flush()?;
         Ok(exit)
     });
-    result.unwrap_or_else(|failure| complain(&failure, colour)).into()
+    let exit = result.unwrap_or_else(|failure| complain(&failure, colour));
+    if is_run { exit.of_run() } else { exit }.into()
 }
 
-fn run(command: Command, mut console: Console<'_>) -> Result<Exit, Failure> {
+fn dispatch(command: Command, mut console: Console<'_>) -> Result<Exit, Failure> {
     match command {
+        Command::Run(wanted) => run::run(&wanted),
         Command::Election(command) => elections::run(command, &Interrupt::install()?, &mut console),
         Command::Fence { command } => fence::run(command, &mut console),
         Command::Lab { command } => lab::run(command, &Interrupt::install()?, &mut console),

@@ -6,6 +6,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -20,6 +21,8 @@ pub struct Process {
     /// Where it works and keeps its files. Goes with it.
     folder: Folder,
     state: Mutex<State>,
+    /// It was told to end, or killed, by the test.
+    told: AtomicBool,
 }
 
 /// What is needed to start it, now and again.
@@ -79,7 +82,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 impl Process {
     /// Not started yet. `name` is for messages.
     pub(crate) fn new(name: &'static str, folder: Folder, launch: Launch) -> Process {
-        Process { name, launch, folder, state: Mutex::new(State::Ended(None)) }
+        Process { name, launch, folder, state: Mutex::new(State::Ended(None)), told: AtomicBool::new(false) }
     }
 
     /// What it is called in messages.
@@ -183,6 +186,7 @@ impl Process {
 
     /// Asks it to end in good order, and waits until it has. Does nothing if it has ended already.
     pub(crate) fn stop(&self) -> Result<(), String> {
+        self.told.store(true, Ordering::Relaxed);
         self.signal(self.launch.stop_by);
         // A paused process would hear of it only when resumed.
         self.resume();
@@ -195,6 +199,7 @@ impl Process {
 
     /// Kills it with all its children, and waits until it is dead.
     pub(crate) fn kill(&self) {
+        self.told.store(true, Ordering::Relaxed);
         // Stopped first, so that it makes no more children while we look for them.
         let family = self.pause();
         for id in &family {
@@ -274,7 +279,14 @@ impl Process {
 }
 
 impl Drop for Process {
+    #[allow(clippy::print_stderr, reason = "shown only with a test that failed, and then it is the cause")]
     fn drop(&mut self) {
+        if let State::Ended(Some(status)) = *self.look()
+            && self.launch.speech == Speech::Logged
+            && !self.told.load(Ordering::Relaxed)
+        {
+            eprintln!("{} had ended by itself ({status}); the end of its log:\n{}", self.name, self.log_tail(40));
+        }
         self.kill();
     }
 }

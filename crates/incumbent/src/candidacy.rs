@@ -30,12 +30,17 @@ pub(crate) struct Health {
 type Probe = Box<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 
 impl Candidacy {
-    /// Sends a clerk to contend.
-    pub(crate) fn begin(hub: &Arc<Hub>, brief: Brief, health: Option<Arc<Health>>) -> Candidacy {
+    /// Sends a clerk to contend, and counts it among those who have not ended.
+    pub(crate) fn begin(hub: &Arc<Hub>, brief: Brief, health: Option<Arc<Health>>, open: Arc<watch::Sender<usize>>) -> Candidacy {
         let (orders, receiver) = mpsc::unbounded_channel();
         let (sender, progress) = watch::channel(Progress::default());
         let probe = health.map(|health| ProbeTask::begin(health, brief.election.clone(), orders.clone()));
-        hub.spawn(Clerk::new(brief, receiver, sender).serve());
+        let clerk = Clerk::new(brief, receiver, sender);
+        open.send_modify(|it| *it += 1);
+        hub.spawn(async move {
+            clerk.serve().await;
+            open.send_modify(|it| *it -= 1);
+        });
         Candidacy { orders, progress, _probe: probe }
     }
 

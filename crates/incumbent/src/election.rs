@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use incumbent_protocol::protocol::{Term as TermNumber, Token};
 use incumbent_protocol::timing::Timing;
+use tokio::sync::watch;
 
 use crate::candidacy::{Candidacy, Health};
 use crate::clerk::{Ambition, Brief, Order, Preemption};
@@ -32,6 +33,8 @@ pub struct Election {
     settings: Arc<Settings>,
     /// The greatest token that any candidacy from here has seen; 0 if none.
     seen: Arc<AtomicU64>,
+    /// How many candidacies from here have not ended.
+    open: Arc<watch::Sender<usize>>,
 }
 
 struct Settings {
@@ -176,6 +179,14 @@ impl Election {
         }
     }
 
+    /// Waits until every candidacy from here has left the line and given its seat back: one whose future was dropped does so behind the scenes.
+    ///
+    /// A leadership that is still held, or was dropped, keeps this waiting until it has ended.
+    pub async fn close(self) {
+        // The sender is in `self`, so it is there.
+        let _ = self.open.subscribe().wait_for(|open| *open == 0).await;
+    }
+
     /// Looks on without taking part: who leads, and when that changes; "nobody" is an answer too.
     pub fn observe(&self) -> Observer {
         Observer::begin(&self.hub, self.settings.name.clone(), *self.timing(), self.settings.metrics.clone())
@@ -252,7 +263,7 @@ impl Election {
             preemption: self.settings.preemption,
             metrics: self.settings.metrics.clone(),
         };
-        Candidacy::begin(&self.hub, brief, self.settings.health.clone())
+        Candidacy::begin(&self.hub, brief, self.settings.health.clone(), Arc::clone(&self.open))
     }
 }
 
@@ -425,6 +436,6 @@ impl Builder {
             health: self.health,
             metrics: self.metrics,
         };
-        Ok(Election { hub, settings: Arc::new(settings), seen: Arc::new(AtomicU64::new(0)) })
+        Ok(Election { hub, settings: Arc::new(settings), seen: Arc::new(AtomicU64::new(0)), open: Arc::default() })
     }
 }

@@ -225,6 +225,11 @@ impl Leadership {
         self.term.reach(|it| matches!(it, Stage::Lost(_))).await
     }
 
+    /// Whatever changes of it, from now on: for whoever must keep somebody else's deadline in step with this one.
+    pub fn changes(&self) -> Changes {
+        Changes { stage: self.term.stage.subscribe() }
+    }
+
     /// A handle that can check but does not hold: for tasks that must stop when the leadership does.
     pub fn watcher(&self) -> Watcher {
         Watcher { term: Arc::clone(&self.term) }
@@ -298,5 +303,19 @@ impl Watcher {
     /// See [`Leadership::lost`].
     pub async fn lost(&self) -> Reason {
         self.term.reach(|it| matches!(it, Stage::Lost(_))).await
+    }
+}
+
+/// Tells when a leadership has been renewed, is in jeopardy or out of it, or is about to end; see [`Leadership::changes`].
+pub struct Changes {
+    stage: watch::Receiver<Stage>,
+}
+
+impl Changes {
+    /// Waits for the next change. What happened in between is told once. Never returns once nothing can change any more.
+    pub async fn next(&mut self) {
+        if self.stage.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
     }
 }

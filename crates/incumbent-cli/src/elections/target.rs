@@ -137,7 +137,10 @@ impl Target {
         let identity = arguments.identity.clone().map(|it| ("--identity".to_owned(), it));
         let identity = identity.or_else(|| named("INCUMBENT_IDENTITY")).or_else(|| in_file("identity", file.identity));
         let identity = match identity {
-            Some((name, text)) => Some(Identity::named(&text).map_err(|why| wrong(format!("{name}: {why}")))?),
+            // Beneath `incumbent run` the variable holds a whole identity; its name is what counts.
+            Some((name, text)) => {
+                Some(Identity::named(Identity::stored(text).name()).map_err(|why| wrong(format!("{name}: {why}")))?)
+            }
             None => None,
         };
         Ok(Target { url, origin, ttl, identity })

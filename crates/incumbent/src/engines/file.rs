@@ -99,10 +99,7 @@ impl Files {
     /// The directory that the URL names, made if it is not there; the usual one if it names none.
     pub(super) fn open(place: &Place) -> Result<Arc<dyn Engine>, Error> {
         place.knows_only(&["network-filesystem"])?;
-        let directory = match place.file_path() {
-            path if path.as_os_str().is_empty() => usual_directory()?,
-            path => path,
-        };
+        let directory = Files::directory_of(place)?;
         let files = Files::at(&directory)?;
         if let Some(kind) = remote_kind(&directory)? {
             match place.option("network-filesystem") {
@@ -119,6 +116,14 @@ impl Files {
             }
         }
         Ok(Arc::new(files))
+    }
+
+    /// Where the elections of this URL are kept.
+    pub fn directory_of(place: &Place) -> Result<PathBuf, Error> {
+        match place.file_path() {
+            path if path.as_os_str().is_empty() => usual_directory(),
+            path => Ok(path),
+        }
     }
 
     /// Elections in `directory`, made if it is not there.
@@ -165,8 +170,8 @@ impl Files {
     }
 }
 
-/// Where tokens outlast a reboot.
-fn usual_directory() -> Result<PathBuf, Error> {
+/// Where this user's processes keep what must outlast a reboot.
+pub fn usual_directory() -> Result<PathBuf, Error> {
     if rustix::process::geteuid().is_root() {
         return Ok(PathBuf::from("/var/lib/incumbent"));
     }

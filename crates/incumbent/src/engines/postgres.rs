@@ -74,6 +74,10 @@ struct Server {
     slot: Slot<Arc<Client>>,
 }
 
+/// What comes of making the same thing twice at once, depending on how far the other has come: a table is a type too.
+const MADE_BY_ANOTHER: [SqlState; 4] =
+    [SqlState::UNIQUE_VIOLATION, SqlState::DUPLICATE_TABLE, SqlState::DUPLICATE_SCHEMA, SqlState::DUPLICATE_OBJECT];
+
 impl Postgres {
     /// Connects to the server in the URL. An error if it will never let us in as things are; not if it cannot be reached now.
     pub(super) async fn open(place: &Place) -> Result<Arc<dyn Engine>, Error> {
@@ -177,8 +181,7 @@ impl Server {
                 Ok(())
             }
             // Somebody made them at the same time, and was quicker.
-            Err(why) if matches!(why.code(), Some(code) if [SqlState::UNIQUE_VIOLATION, SqlState::DUPLICATE_TABLE, SqlState::DUPLICATE_SCHEMA].contains(code)) =>
-            {
+            Err(why) if why.code().is_some_and(|it| MADE_BY_ANOTHER.contains(it)) => {
                 lent.answered();
                 Ok(())
             }

@@ -1,0 +1,337 @@
+//! One leadership: the command is started, watched over, told to stop in time, and known to be dead before the seat is given back.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use incumbent::leadership::Changes;
+use incumbent::{Election, Leadership, Reason, State};
+use incumbent_protocol::time::Instant;
+use incumbent_supervisor::berth::Berth;
+use incumbent_supervisor::tree::Tree;
+use incumbent_supervisor::{Command, Ending, Event, Guarded, clock};
+use rustix::process::Signal;
+use tokio::sync::mpsc;
+
+use super::office::{Asked, Office};
+use super::signals::{Heard, Signals, Told};
+use super::{OnJeopardy, RunArguments, program, say};
+use crate::failure::Failure;
+
+/// What all terms have in common.
+pub(super) struct Terms<'a> {
+    pub(super) wanted: &'a RunArguments,
+    pub(super) command: &'a Command,
+    pub(super) election: &'a Election,
+    pub(super) berth: &'a Berth,
+    pub(super) office: &'a Office,
+}
+
+/// How a term went. The command is dead in every case.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Served {
+    /// The command ended by itself.
+    Ended(Ending),
+    /// The leadership ended first.
+    Lost,
+    /// A signal asked this process to end; how the command ended, if it had been started.
+    Told(Told, Option<Ending>),
+    /// The command was not started, though there was time.
+    NotStarted,
+}
+
+/// Why the command is being stopped.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Stop {
+    Lost,
+    Told(Told),
+    Asked,
+}
+
+impl Terms<'_> {
+    /// Serves one leadership to its end.
+    pub(super) async fn serve(
+        &self,
+        leadership: Leadership,
+        guarded: &mut Guarded,
+        signals: &mut Signals,
+    ) -> Result<Served, Failure> {
+        let token = leadership.token();
+        say!(self.wanted.quiet, "elected for {} with token {token}", self.wanted.election);
+        let mut asked = self.office.begin(leadership.identity().clone(), leadership.watcher());
+        let served = match self.clear_the_way(&leadership, signals).await? {
+            Way::Clear => self.work(&leadership, guarded, signals, &mut asked).await,
+            Way::Lost => (Served::Lost, None),
+            Way::Told(told) => (Served::Told(told, None), None),
+            Way::Refused => (Served::NotStarted, None),
+        };
+        self.office.end();
+        let (served, to) = served;
+        if let Some(line) = &self.wanted.on_lost
+            && let Err(why) = program::shell(line, &self.environment(&leadership), self.wanted.chdir.as_deref()).await
+        {
+            say!(false, "--on-lost: {why}");
+        }
+        if let Err(why) = self.berth.leave() {
+            say!(false, "cannot unlock this machine's berth: {why}");
+        }
+        let released = match to {
+            Some(to) => leadership.hand_over(&to).await,
+            None => leadership.resign().await,
+        };
+        if let Err(why) = released {
+            tracing::info!(%why, "not released");
+        }
+        Ok(served)
+    }
+
+    /// Whatever of a former term may live on this machine is dead, and the hook has run.
+    async fn clear_the_way(&self, leadership: &Leadership, signals: &mut Signals) -> Result<Way, Failure> {
+        let io = |why: std::io::Error| super::unwritable(std::path::Path::new("the berth of this machine"), &why);
+        let mut said = false;
+        while !self.berth.try_take().map_err(io)? {
+            if !said {
+                say!(self.wanted.quiet, "waits for the former command on this machine to be dead");
+                said = true;
+            }
+            tokio::select! {
+                _ = leadership.stopping() => return Ok(Way::Lost),
+                told = signals.told() => return Ok(Way::Told(told)),
+                () = tokio::time::sleep(Duration::from_millis(1)) => {}
+            }
+        }
+        if let Some(cgroup) = self.berth.left_behind().map_err(io)? {
+            say!(false, "kills what a supervisor that was killed has left behind in {}", cgroup.path().display());
+            let tree = Tree { root: rustix::process::getpid(), cgroup: Some(cgroup.clone()) };
+            let killing = tokio::task::spawn_blocking(move || {
+                tree.kill_until_dead(None);
+                cgroup.remove();
+            });
+            tokio::select! {
+                _ = leadership.stopping() => return Ok(Way::Lost),
+                told = signals.told() => return Ok(Way::Told(told)),
+                _ = killing => {}
+            }
+        }
+        if let Some(line) = &self.wanted.on_elected {
+            let environment = self.environment(leadership);
+            let ended = tokio::select! {
+                _ = leadership.stopping() => return Ok(Way::Lost),
+                told = signals.told() => return Ok(Way::Told(told)),
+                ended = program::shell(line, &environment, self.wanted.chdir.as_deref()) => ended,
+            };
+            if let Err(why) = ended {
+                say!(false, "--on-elected: {why}; gives the seat back");
+                return Ok(Way::Refused);
+            }
+        }
+        Ok(Way::Clear)
+    }
+
+    async fn work(
+        &self,
+        leadership: &Leadership,
+        guarded: &mut Guarded,
+        signals: &mut Signals,
+        asked: &mut mpsc::UnboundedReceiver<Asked>,
+    ) -> (Served, Option<String>) {
+        let mut work = Work { terms: self, leadership, stop: None, ending: None, frozen: false, to: None };
+        let mut changes = leadership.changes();
+        work.keep_lease(guarded);
+        let mut command = self.command.clone();
+        command.environment.extend(self.environment(leadership));
+        if let Err(why) = self.berth.name(guarded.cgroup().ok()) {
+            say!(false, "cannot write to this machine's berth: {why}");
+            return (Served::NotStarted, None);
+        }
+        guarded.start(command);
+        let died = work.watch_over(guarded, &mut changes, signals, asked).await;
+        let served = match (died, work.stop, work.ending) {
+            (Died::NeverLived, Some(Stop::Told(told)), _) => Served::Told(told, None),
+            (Died::NeverLived, Some(Stop::Lost | Stop::Asked), _) => Served::Lost,
+            (Died::NeverLived, None, _) => Served::NotStarted,
+            (Died::Dead, Some(Stop::Told(told)), ending) => Served::Told(told, ending),
+            (Died::Dead, Some(Stop::Lost | Stop::Asked), _) | (Died::Dead, None, None) => Served::Lost,
+            (Died::Dead, None, Some(ending)) => Served::Ended(ending),
+        };
+        (served, work.to)
+    }
+
+    fn environment(&self, leadership: &Leadership) -> Vec<(OsString, OsString)> {
+        [
+            ("INCUMBENT_ELECTION", OsString::from(leadership.election().as_str())),
+            ("INCUMBENT_TOKEN", OsString::from(leadership.token().get().to_string())),
+            ("INCUMBENT_IDENTITY", OsString::from(leadership.identity().as_str())),
+            ("INCUMBENT_SOCKET", self.office.socket().into_os_string()),
+        ]
+        .into_iter()
+        .map(|(name, value)| (OsString::from(name), value))
+        .collect()
+    }
+}
+
+enum Way {
+    Clear,
+    Lost,
+    Told(Told),
+    Refused,
+}
+
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Died {
+    Dead,
+    NeverLived,
+}
+
+/// A command under way.
+struct Work<'a> {
+    terms: &'a Terms<'a>,
+    leadership: &'a Leadership,
+    stop: Option<Stop>,
+    ending: Option<Ending>,
+    frozen: bool,
+    /// To whom the seat shall go.
+    to: Option<String>,
+}
+
+impl Work<'_> {
+    async fn watch_over(
+        &mut self,
+        guarded: &mut Guarded,
+        changes: &mut Changes,
+        signals: &mut Signals,
+        asked: &mut mpsc::UnboundedReceiver<Asked>,
+    ) -> Died {
+        let mut late = false;
+        loop {
+            let left = self.leadership.deadline() - clock::now();
+            tokio::select! {
+                biased;
+                event = guarded.next() => match event {
+                    Event::Started { pid } => say!(self.terms.wanted.quiet, "started {} as process {pid}", self.terms.command.program.display()),
+                    Event::NotStarted { why } => {
+                        say!(false, "the command was not started: {why}");
+                        return Died::NeverLived;
+                    }
+                    Event::Ended(ending) => self.ending = Some(ending),
+                    Event::Dead { killed } => {
+                        self.say_end(killed);
+                        return Died::Dead;
+                    }
+                    Event::NotFrozen { why } => {
+                        say!(false, "the command could not be frozen ({why}), so it is killed");
+                        guarded.kill();
+                    }
+                    Event::GuardianDied => {
+                        say!(false, "the guardian of the command has died: the command is killed, and started again by whoever leads next");
+                        self.stop.get_or_insert(Stop::Lost);
+                    }
+                },
+                () = changes.next() => self.on_change(guarded),
+                heard = signals.next() => self.on_signal(heard, guarded),
+                Some(asked) = asked.recv() => self.on_asked(asked, guarded).await,
+                () = tokio::time::sleep(left), if !late => {
+                    late = clock::now() >= self.leadership.deadline();
+                    if late && self.stop != Some(Stop::Lost) {
+                        // The last renewal's news may still be on its way; the guardian has its own clock in any case.
+                        self.lose(Reason::Expired, guarded);
+                    }
+                    if late {
+                        say!(false, "the command is not known to be dead at the deadline; it is being killed");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Gives the guardian the times of the lease as it stands.
+    fn keep_lease(&self, guarded: &mut Guarded) {
+        let timing = self.terms.election.timing();
+        let kill_at = before(self.leadership.deadline(), timing.kill());
+        guarded.lease(before(kill_at, timing.drain()), kill_at);
+    }
+
+    fn on_change(&mut self, guarded: &mut Guarded) {
+        match self.leadership.state() {
+            State::Held => {
+                self.keep_lease(guarded);
+                if self.frozen {
+                    self.frozen = false;
+                    say!(self.terms.wanted.quiet, "the engine answers again: the command goes on");
+                    guarded.thaw();
+                }
+            }
+            State::Jeopardy => {
+                if self.terms.wanted.on_jeopardy == OnJeopardy::Freeze && !self.frozen && self.stop.is_none() {
+                    self.frozen = true;
+                    say!(self.terms.wanted.quiet, "the engine does not answer: the command is frozen");
+                    guarded.freeze();
+                }
+            }
+            State::Stopping(reason) | State::Lost(reason) => self.lose(reason, guarded),
+        }
+    }
+
+    fn lose(&mut self, reason: Reason, guarded: &mut Guarded) {
+        if self.stop.is_some() {
+            return;
+        }
+        self.stop = Some(Stop::Lost);
+        say!(self.terms.wanted.quiet, "leaves office ({reason}): the command is told to end");
+        // A frozen one is left frozen until it is killed: nobody has said that it may act.
+        if !(self.frozen && reason == Reason::Expired) {
+            guarded.stop(Signal::TERM, self.kill_at());
+        }
+    }
+
+    /// When a command that is told to end now is killed. The guardian knows the end of the lease by itself.
+    fn kill_at(&self) -> Instant {
+        let end = before(self.leadership.deadline(), self.terms.election.timing().kill());
+        (clock::now() + self.terms.wanted.grace).min(end)
+    }
+
+    fn on_signal(&mut self, heard: Heard, guarded: &mut Guarded) {
+        match (heard, self.stop) {
+            (Heard::Passed(signal), _) => guarded.signal(signal),
+            (Heard::Told(_), Some(Stop::Told(_))) => {
+                say!(self.terms.wanted.quiet, "told twice: the command is killed");
+                guarded.kill();
+            }
+            (Heard::Told(told), _) => {
+                self.stop = Some(Stop::Told(told));
+                // Renewals go on, so only the person's patience counts; the lease's end is the guardian's.
+                guarded.stop(told.0, clock::now() + self.terms.wanted.grace);
+            }
+        }
+    }
+
+    async fn on_asked(&mut self, asked: Asked, guarded: &mut Guarded) {
+        let to = match asked {
+            Asked::Publish(value, answer) => {
+                let published = self.terms.election.proclaim(self.leadership, &value).await;
+                let _ = answer.send(published.err().map(|why| why.to_string()));
+                return;
+            }
+            Asked::Resign => None,
+            Asked::HandOver(to) => Some(to),
+        };
+        if self.stop.is_none() {
+            self.stop = Some(Stop::Asked);
+            self.to = to;
+            guarded.stop(Signal::TERM, clock::now() + self.terms.wanted.grace);
+        }
+    }
+
+    fn say_end(&self, killed: bool) {
+        let how = match (self.ending, killed) {
+            (_, true) => "was killed".to_owned(),
+            (Some(Ending::Code(code)), false) => format!("ended with code {code}"),
+            (Some(Ending::Signal(signal)), false) => format!("was ended by signal {signal}"),
+            (None, false) => "has ended".to_owned(),
+        };
+        say!(self.terms.wanted.quiet, "the command {how}; nothing of it lives");
+    }
+}
+
+fn before(instant: Instant, span: Duration) -> Instant {
+    Instant::from_nanos(instant.as_nanos().saturating_sub(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
+}

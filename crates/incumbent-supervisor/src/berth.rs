@@ -1,0 +1,71 @@
+//! A lock that stands for "a tree of this election may live on this machine". It is the kernel's, held by supervisor and guardian together: it is free when both are gone, and the
+//! guardian goes only after the tree.
+//!
+//! On an engine whose seat is free at once when the supervisor dies (`file:`), this is what keeps the next command from starting while the last one is being killed. The file also
+//! names the control group, so that what both left behind when they were killed in the same instant is found and killed by the next.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use crate::cgroup::Cgroup;
+
+/// The lock.
+#[derive(Debug)]
+pub struct Berth {
+    file: File,
+}
+
+impl Berth {
+    /// Opens it, and does not take it yet.
+    pub fn at(path: &Path) -> io::Result<Berth> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        Ok(Berth { file })
+    }
+
+    /// For the guardian to hold open.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Takes it if nobody has it. Says whether it is ours.
+    pub fn try_take(&self) -> io::Result<bool> {
+        match self.file.try_lock() {
+            Ok(()) => Ok(true),
+            Err(TryLockError::WouldBlock) => Ok(false),
+            Err(TryLockError::Error(why)) => Err(why),
+        }
+    }
+
+    /// Waits until it is ours; for a thread that may wait. Also for the end of a tree that was left behind.
+    pub fn take(&self) -> io::Result<()> {
+        self.file.lock()
+    }
+
+    /// The control group that whoever had it last has named, if it did not end in order.
+    pub fn left_behind(&self) -> io::Result<Option<Cgroup>> {
+        let mut text = String::new();
+        (&self.file).rewind()?;
+        (&self.file).read_to_string(&mut text)?;
+        let path = PathBuf::from(text.trim_end_matches('\n'));
+        // Only what is still there, and is one of ours by its name: the file may have been tampered with.
+        let is_ours = path.file_name().is_some_and(|it| it.as_encoded_bytes().starts_with(b"incumbent-"));
+        Ok((is_ours && path.join("cgroup.kill").exists()).then(|| Cgroup::at(path)))
+    }
+
+    /// Names the control group of the tree that is about to live.
+    pub fn name(&self, cgroup: Option<&Path>) -> io::Result<()> {
+        self.file.set_len(0)?;
+        (&self.file).rewind()?;
+        if let Some(cgroup) = cgroup {
+            (&self.file).write_all(cgroup.as_os_str().as_encoded_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Gives it back: the tree is dead.
+    pub fn leave(&self) -> io::Result<()> {
+        self.file.set_len(0)?;
+        self.file.unlock()
+    }
+}

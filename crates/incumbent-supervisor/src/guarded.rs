@@ -1,0 +1,318 @@
+//! The supervisor's side of a guarded command: gives the guardian its orders, hears what became of them, and is the second line.
+//!
+//! Either of the two kills the tree alone. The guardian does when the supervisor is silent; the supervisor does when the guardian is dead, or when the tree should be dead by
+//! its orders and no word of it has come.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream as StdStream;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command as Process, Stdio};
+use std::time::Duration;
+
+use incumbent_protocol::time::Instant;
+use rustix::process::{Pid, Signal, getpid, set_child_subreaper};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+use tokio::net::unix::OwnedReadHalf;
+use tokio::sync::mpsc;
+
+use crate::cgroup::Cgroup;
+use crate::clock;
+use crate::guardian;
+use crate::tree::Tree;
+use crate::wire::{Ending, Launch, Lease, Order, Report, line, send_descriptors, take_lines};
+
+/// A guardian that was stopped, or a machine that is busy, has so long to do what is due before the supervisor does it.
+const SECOND_LINE_AFTER: Duration = Duration::from_millis(20);
+/// A guardian that is not ready by then will not be.
+const READY_WITHIN: Duration = Duration::from_secs(10);
+
+/// A command to start.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Command {
+    /// Where it is; not looked for elsewhere.
+    pub program: PathBuf,
+    /// What it is told.
+    pub arguments: Vec<OsString>,
+    /// Beside what the supervisor has.
+    pub environment: Vec<(OsString, OsString)>,
+    /// Where it runs, if not where the supervisor does.
+    pub directory: Option<PathBuf>,
+}
+
+/// What has happened to the tree.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// The command was started.
+    Started {
+        /// Its process.
+        pid: i32,
+    },
+    /// It could not be started; nothing of it runs.
+    NotStarted {
+        /// Why.
+        why: String,
+    },
+    /// The command itself has ended. Others of its tree may live.
+    Ended(Ending),
+    /// Nobody of the tree lives any more. The last event of a command that was started.
+    Dead {
+        /// It did not end by itself.
+        killed: bool,
+    },
+    /// The tree could not be stopped where it is.
+    NotFrozen {
+        /// Why.
+        why: String,
+    },
+    /// The guardian is no more. If a tree lived, it is being killed, and [`Event::Dead`] will follow. This one is of no use for another command.
+    GuardianDied,
+}
+
+/// A guardian with at most one tree.
+pub struct Guarded {
+    guardian: Child,
+    tree: Tree,
+    /// Why no control group holds the tree.
+    no_cgroup: Option<String>,
+    orders: mpsc::UnboundedSender<Order>,
+    reports: OwnedReadHalf,
+    heard: Vec<u8>,
+    waiting: Vec<Event>,
+    /// A tree may live.
+    lives: bool,
+    /// By when it must not.
+    kill_at: Option<Instant>,
+    guardian_died: bool,
+}
+
+impl Guarded {
+    /// Starts a guardian from `program`, which is this very program or one that calls [`crate::stage`] first of all.
+    ///
+    /// The command reads what `stdin` reads. `berth` is held open by the guardian, so that a lock on it outlives the supervisor.
+    pub async fn begin(program: &Path, stdin: BorrowedFd<'_>, berth: Option<&File>) -> io::Result<Guarded> {
+        // What the guardian leaves behind when it is killed comes to us.
+        set_child_subreaper(Some(getpid()))?;
+        let (ours, theirs) = StdStream::pair()?;
+        let guardian = Process::new(program)
+            .arg0(guardian::NAME)
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            // Ctrl-C on a terminal goes to a whole group; this one has other work then.
+            .process_group(0)
+            .spawn()?;
+        let descriptors: Vec<BorrowedFd<'_>> = [stdin].into_iter().chain(berth.map(File::as_fd)).collect();
+        send_descriptors(&ours, &descriptors)?;
+        ours.set_nonblocking(true)?;
+        let (reports, mut writer) = UnixStream::from_std(ours)?.into_split();
+        let (orders, mut to_send) = mpsc::unbounded_channel::<Order>();
+        tokio::spawn(async move {
+            while let Some(order) = to_send.recv().await {
+                // A guardian that is gone is noticed by whoever reads its reports.
+                if writer.write_all(&line(&order)).await.is_err() {
+                    break;
+                }
+            }
+        });
+        let root = Pid::from_raw(guardian.id().cast_signed()).ok_or_else(|| io::Error::other("the kernel gave no process"))?;
+        let mut guarded = Guarded {
+            guardian,
+            tree: Tree { root, cgroup: None },
+            no_cgroup: None,
+            orders,
+            reports,
+            heard: Vec::new(),
+            waiting: Vec::new(),
+            lives: false,
+            kill_at: None,
+            guardian_died: false,
+        };
+        match tokio::time::timeout(READY_WITHIN, guarded.hear()).await {
+            Ok(true) => Ok(guarded),
+            Ok(false) => Err(io::Error::other("the guardian ended at once")),
+            Err(_) => Err(io::Error::other("the guardian does not answer")),
+        }
+    }
+
+    /// The control group that holds the tree, or why none does: then its descent alone does.
+    pub fn cgroup(&self) -> Result<&Path, &str> {
+        match &self.tree.cgroup {
+            Some(cgroup) => Ok(cgroup.path()),
+            None => Err(self.no_cgroup.as_deref().unwrap_or("none was made")),
+        }
+    }
+
+    /// The guardian's process.
+    pub fn guardian(&self) -> u32 {
+        self.guardian.id()
+    }
+
+    /// Whether a tree may live.
+    pub fn lives(&self) -> bool {
+        self.lives
+    }
+
+    /// Whether another command can be started; otherwise a new one must be begun.
+    pub fn is_usable(&self) -> bool {
+        !self.lives && !self.guardian_died
+    }
+
+    /// The tree may live until `kill_at`, and is told to end at `stop_at`. To be called before [`Guarded::start`], and whenever the lease is renewed.
+    pub fn lease(&mut self, stop_at: Instant, kill_at: Instant) {
+        self.kill_at = Some(kill_at);
+        self.order(Order::Lease(Lease { stop_at: stop_at.as_nanos(), kill_at: kill_at.as_nanos() }));
+    }
+
+    /// Starts the command. [`Event::Started`] or [`Event::NotStarted`] will say whether it was.
+    pub fn start(&mut self, command: Command) {
+        self.lives = true;
+        self.order(Order::Start(Launch {
+            program: command.program.into_os_string().into(),
+            arguments: command.arguments.into_iter().map(Into::into).collect(),
+            environment: command.environment.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
+            directory: command.directory.map(|it| it.into_os_string().into()),
+        }));
+    }
+
+    /// Sends a signal to the command itself.
+    pub fn signal(&self, signal: Signal) {
+        self.order(Order::Signal(signal.as_raw()));
+    }
+
+    /// Sends `signal` to the whole tree, which is killed at `kill_at` or at the end of its lease if it has not ended by then.
+    pub fn stop(&mut self, signal: Signal, kill_at: Instant) {
+        self.kill_at = Some(self.kill_at.map_or(kill_at, |it| it.min(kill_at)));
+        self.order(Order::Stop { signal: signal.as_raw(), kill_at: kill_at.as_nanos() });
+    }
+
+    /// Kills the tree.
+    pub fn kill(&mut self) {
+        self.kill_at = Some(clock::now());
+        self.order(Order::Kill);
+    }
+
+    /// Stops the tree where it is, until it is thawed or dead.
+    pub fn freeze(&self) {
+        self.order(Order::Freeze);
+    }
+
+    /// Lets the tree go on.
+    pub fn thaw(&self) {
+        self.order(Order::Thaw);
+    }
+
+    /// What happens next. Dropping the future loses nothing.
+    pub async fn next(&mut self) -> Event {
+        loop {
+            if !self.waiting.is_empty() {
+                return self.waiting.remove(0);
+            }
+            if self.guardian_died {
+                if !self.lives {
+                    std::future::pending::<()>().await;
+                }
+                // Its orphans are our children now, so everything that descends from us is the tree.
+                self.bring_to_an_end(Tree { root: getpid(), cgroup: self.tree.cgroup.clone() }).await;
+                continue;
+            }
+            let due = self.kill_at.filter(|_| self.lives).map(|it| (it + SECOND_LINE_AFTER) - clock::now());
+            tokio::select! {
+                biased;
+                is_there = self.hear() => {
+                    if !is_there {
+                        self.guardian_died = true;
+                        self.waiting.push(Event::GuardianDied);
+                    }
+                }
+                () = sleep(due), if due.is_some() => self.bring_to_an_end(self.tree.clone()).await,
+            }
+        }
+    }
+
+    /// The second line: kills the tree itself, however long that takes.
+    async fn bring_to_an_end(&mut self, tree: Tree) {
+        let killing = tokio::task::spawn_blocking(move || tree.kill_until_dead(None));
+        // It returns when they are dead, and cannot fail before.
+        if let Ok(true) = killing.await {
+            self.lives = false;
+            self.kill_at = None;
+            self.waiting.push(Event::Dead { killed: true });
+            if !self.guardian_died {
+                // It was late, and may report any time: what it says would be taken for the next tree's.
+                self.end_guardian();
+                self.guardian_died = true;
+                self.waiting.push(Event::GuardianDied);
+            }
+        }
+    }
+
+    /// Hears one or more reports. `false` once the guardian is gone.
+    async fn hear(&mut self) -> bool {
+        let mut bytes = [0; 4096];
+        let count = self.reports.read(&mut bytes).await.unwrap_or(0);
+        self.heard.extend(&bytes[..count]);
+        // One that cannot be understood is none of ours.
+        let Ok(reports) = take_lines(&mut self.heard) else { return false };
+        for report in reports {
+            self.on_report(report);
+        }
+        count > 0
+    }
+
+    fn on_report(&mut self, report: Report) {
+        let event = match report {
+            Report::Ready { cgroup: Ok(path) } => {
+                self.tree.cgroup = Some(Cgroup::at(path));
+                return;
+            }
+            Report::Ready { cgroup: Err(why) } => {
+                self.no_cgroup = Some(why);
+                return;
+            }
+            Report::Started { pid } => Event::Started { pid },
+            Report::NotStarted { why } => {
+                self.lives = false;
+                Event::NotStarted { why }
+            }
+            Report::Ended(ending) => Event::Ended(ending),
+            Report::Dead { killed } => {
+                self.lives = false;
+                self.kill_at = None;
+                Event::Dead { killed }
+            }
+            Report::NotFrozen { why } => Event::NotFrozen { why },
+        };
+        self.waiting.push(event);
+    }
+
+    fn order(&self, order: Order) {
+        // Nobody receives it if the guardian is gone, which is noticed by whoever reads its reports.
+        let _ = self.orders.send(order);
+    }
+
+    fn end_guardian(&mut self) {
+        let _ = self.guardian.kill();
+        let _ = self.guardian.wait();
+        if let Some(cgroup) = &self.tree.cgroup {
+            cgroup.remove();
+        }
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        if self.lives {
+            // Whoever drops it has let go of a tree that may live.
+            let root = if self.guardian_died { getpid() } else { self.tree.root };
+            Tree { root, cgroup: self.tree.cgroup.clone() }.kill_until_dead(None);
+        }
+        self.end_guardian();
+    }
+}
+
+async fn sleep(span: Option<Duration>) {
+    tokio::time::sleep(span.unwrap_or_default()).await;
+}

@@ -1,0 +1,324 @@
+//! The guardian: a small process between the supervisor and the command that knows until when the tree may live, and kills it then even if the supervisor is stopped, hung or gone.
+//!
+//! It is the command's parent and a subreaper, so the whole tree descends from it. It has one thread, memory that is not swapped out, a timer on the boot clock, and no part in
+//! any election. Three things end the tree: an order, the deadline it was last given, and silence on the socket, which is the supervisor's death.
+//!
+//! What it cannot do is run while it is itself stopped; then the supervisor kills the tree instead (see [`crate::guarded`]).
+
+use std::ffi::CStr;
+use std::fs;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
+use std::process::Stdio;
+use std::time::Duration;
+
+use incumbent_protocol::time::Instant;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::mm::{MlockAllFlags, mlockall};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, getpid, pidfd_open, pidfd_send_signal, set_child_subreaper, wait,
+};
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
+
+use crate::cgroup::Cgroup;
+use crate::clock;
+use crate::launcher;
+use crate::tree::Tree;
+use crate::wire::{Ending, Launch, Lease, Order, Report, line, receive_descriptors, take_lines};
+
+/// What it is called among the processes.
+pub(crate) const NAME: &str = "incumbent-guardian";
+/// Its name in the kernel. Not the program's: whoever kills all processes of that name must not kill the one that cleans up after them.
+const KERNEL_NAME: &CStr = c"guardian";
+/// How often it buries the dead that were left to it, while nothing else happens.
+const BURY_EVERY: Duration = Duration::from_secs(1);
+/// How often it looks whether a tree that was told to end has.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// What the command leaves behind when it ends by itself has so long to end too, before it is killed.
+const REMNANTS_END_WITHIN: Duration = Duration::from_secs(2);
+
+/// Serves one supervisor to its end.
+pub(crate) fn run() -> io::Result<()> {
+    let control = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let mut descriptors = receive_descriptors(&control)?.into_iter();
+    let stdin = descriptors.next();
+    // Held open for as long as this process lives: it may be locked, and then the lock outlives the supervisor.
+    let _berth = descriptors.next();
+    let mut guardian = Guardian::begin(control, stdin)?;
+    let served = guardian.serve();
+    guardian.tree.kill_until_dead(None);
+    if let Some(cgroup) = &guardian.tree.cgroup {
+        cgroup.remove();
+    }
+    served
+}
+
+struct Guardian {
+    control: UnixStream,
+    heard: Vec<u8>,
+    stdin: Option<OwnedFd>,
+    timer: OwnedFd,
+    tree: Tree,
+    /// What the kernel's killer in need of memory thought of us before.
+    oom_score: String,
+    lease: Option<Lease>,
+    running: Option<Running>,
+}
+
+/// A tree that is not known to be dead.
+struct Running {
+    pid: Pid,
+    /// `None` once the command itself has ended.
+    command: Option<OwnedFd>,
+    /// It was told to end, and will be killed then.
+    kill_at: Option<Instant>,
+    killed: bool,
+    frozen: bool,
+}
+
+impl Guardian {
+    fn begin(control: UnixStream, stdin: Option<OwnedFd>) -> io::Result<Guardian> {
+        set_child_subreaper(Some(getpid()))?;
+        // What follows makes it sturdier and may be forbidden; without it it still does its work.
+        let _ = rustix::thread::set_name(KERNEL_NAME);
+        let oom_score = fs::read_to_string("/proc/self/oom_score_adj").unwrap_or_else(|_| "0".to_owned()).trim().to_owned();
+        let _ = fs::write("/proc/self/oom_score_adj", "-1000");
+        // Only what it touches: the program is large, and most of it is not this.
+        let _ = mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT);
+        let cgroup = Cgroup::make(&format!("incumbent-{}", getpid()));
+        let mut guardian = Guardian {
+            control,
+            heard: Vec::new(),
+            stdin,
+            timer: timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?,
+            tree: Tree { root: getpid(), cgroup: cgroup.as_ref().ok().cloned() },
+            oom_score,
+            lease: None,
+            running: None,
+        };
+        // A rehearsal: what kills is in memory from now on.
+        guardian.tree.kill_until_dead(None);
+        guardian.control.set_nonblocking(true)?;
+        guardian.report(&Report::Ready { cgroup: cgroup.map(|it| it.path().to_owned()) });
+        Ok(guardian)
+    }
+
+    /// Returns when the supervisor is gone.
+    fn serve(&mut self) -> io::Result<()> {
+        loop {
+            self.keep_time()?;
+            self.bury();
+            self.wait()?;
+            if !self.listen()? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits for the supervisor, the end of the command, the timer, or the next look.
+    fn wait(&mut self) -> io::Result<()> {
+        self.set_timer()?;
+        let patience = match &self.running {
+            None => None,
+            Some(running) if running.command.is_none() || running.kill_at.is_some() || running.killed => Some(LOOK_EVERY),
+            Some(_) => Some(BURY_EVERY),
+        };
+        let patience = patience.map(|it| Timespec { tv_sec: it.as_secs().cast_signed(), tv_nsec: i64::from(it.subsec_nanos()) });
+        let mut watched = vec![PollFd::new(&self.control, PollFlags::IN), PollFd::new(&self.timer, PollFlags::IN)];
+        if let Some(command) = self.running.as_ref().and_then(|it| it.command.as_ref()) {
+            watched.push(PollFd::new(command, PollFlags::IN));
+        }
+        match poll(&mut watched, patience.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(why) => Err(why.into()),
+        }
+    }
+
+    /// Carries out what the supervisor has said. `false` once it is gone.
+    fn listen(&mut self) -> io::Result<bool> {
+        let mut bytes = [0; 4096];
+        loop {
+            match self.control.read(&mut bytes) {
+                Ok(0) => return Ok(false),
+                Ok(count) => self.heard.extend(&bytes[..count]),
+                Err(why) if why.kind() == io::ErrorKind::WouldBlock => break,
+                Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
+                // Reset by the death of the other side.
+                Err(_) => return Ok(false),
+            }
+        }
+        for order in take_lines(&mut self.heard)? {
+            self.obey(order);
+        }
+        Ok(true)
+    }
+
+    fn obey(&mut self, order: Order) {
+        match order {
+            Order::Start(launch) => self.start(&launch),
+            Order::Lease(lease) => self.lease = Some(lease),
+            Order::Signal(number) => {
+                let command = self.running.as_ref().and_then(|it| it.command.as_ref());
+                if let (Some(command), Some(signal)) = (command, Signal::from_named_raw(number)) {
+                    // It may end at this instant.
+                    let _ = pidfd_send_signal(command, signal);
+                }
+            }
+            Order::Stop { signal, kill_at } => {
+                self.stop(Signal::from_named_raw(signal).unwrap_or(Signal::TERM), Instant::from_nanos(kill_at))
+            }
+            Order::Kill => self.kill(),
+            Order::Freeze => self.freeze(),
+            Order::Thaw => self.thaw(),
+        }
+    }
+
+    fn start(&mut self, launch: &Launch) {
+        let now = clock::now();
+        let refused = match (&self.running, self.lease) {
+            (Some(_), _) => Some("the tree before it still lives"),
+            (None, Some(lease)) if lease.stop_at > now.as_nanos() => None,
+            (None, _) => Some("the lease has ended"),
+        };
+        let started = match refused {
+            Some(why) => Err(why.to_owned()),
+            None => self.spawn(launch).map_err(|why| why.to_string()),
+        };
+        match started {
+            Ok((pid, command)) => {
+                self.running = Some(Running { pid, command: Some(command), kill_at: None, killed: false, frozen: false });
+                self.report(&Report::Started { pid: pid.as_raw_nonzero().get() });
+            }
+            Err(why) => self.report(&Report::NotStarted { why }),
+        }
+    }
+
+    fn spawn(&self, launch: &Launch) -> io::Result<(Pid, OwnedFd)> {
+        let mut command = launcher::command(self.tree.root, self.tree.cgroup.as_ref(), &self.oom_score, launch.program.as_ref());
+        command.args(&launch.arguments).process_group(0);
+        command.envs(launch.environment.iter().map(|(name, value)| (name, value)));
+        if let Some(directory) = &launch.directory {
+            command.current_dir(std::path::Path::new(directory));
+        }
+        command.stdin(match &self.stdin {
+            Some(stdin) => Stdio::from(stdin.try_clone()?),
+            None => Stdio::null(),
+        });
+        let child = command.spawn()?;
+        let pid = Pid::from_raw(child.id().cast_signed()).ok_or_else(|| io::Error::other("the kernel gave no process"))?;
+        // It cannot have been waited for: only this thread does that.
+        Ok((pid, pidfd_open(pid, PidfdFlags::empty())?))
+    }
+
+    fn stop(&mut self, signal: Signal, kill_at: Instant) {
+        self.thaw();
+        if let Some(running) = &mut self.running {
+            running.kill_at = Some(running.kill_at.map_or(kill_at, |it| it.min(kill_at)));
+            self.tree.signal(signal);
+        }
+    }
+
+    fn kill(&mut self) {
+        if let Some(running) = &mut self.running {
+            running.killed = true;
+            self.tree.kill();
+        }
+    }
+
+    fn freeze(&mut self) {
+        let Some(running) = self.running.as_mut().filter(|it| !it.frozen && !it.killed) else { return };
+        running.frozen = true;
+        if let Err(why) = self.tree.freeze() {
+            self.report(&Report::NotFrozen { why: why.to_string() });
+        }
+    }
+
+    fn thaw(&mut self) {
+        if let Some(running) = self.running.as_mut().filter(|it| it.frozen) {
+            running.frozen = false;
+            // A tree that cannot be thawed is killed at its deadline.
+            let _ = self.tree.thaw();
+        }
+    }
+
+    /// Tells the tree to end, or kills it, when the time for it has come.
+    fn keep_time(&mut self) -> io::Result<()> {
+        let mut spent = [0; 8];
+        // How often it fired does not matter, only what time it is.
+        let _ = rustix::io::read(&self.timer, &mut spent);
+        let Some(running) = &self.running else { return Ok(()) };
+        let now = clock::now();
+        let (stop_at, lease_end) = match self.lease {
+            Some(lease) => (Instant::from_nanos(lease.stop_at), Instant::from_nanos(lease.kill_at)),
+            None => (now, now),
+        };
+        if now >= lease_end || running.killed || running.kill_at.is_some_and(|it| now >= it) {
+            self.kill();
+        } else if now >= stop_at && running.kill_at.is_none() && !running.frozen {
+            self.stop(Signal::TERM, lease_end);
+        }
+        Ok(())
+    }
+
+    /// Sets the timer to the next instant at which something is due.
+    fn set_timer(&self) -> io::Result<()> {
+        let next = self.running.as_ref().and_then(|running| {
+            let lease = self.lease?;
+            let due = match running.kill_at {
+                Some(kill_at) => kill_at.as_nanos().min(lease.kill_at),
+                None if running.frozen => lease.kill_at,
+                None => lease.stop_at,
+            };
+            (!running.killed).then_some(due.max(1))
+        });
+        // Zero disarms it.
+        let nanos = next.unwrap_or(0);
+        let at = Timespec { tv_sec: (nanos / 1_000_000_000).cast_signed(), tv_nsec: (nanos % 1_000_000_000).cast_signed() };
+        let never = Timespec { tv_sec: 0, tv_nsec: 0 };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &Itimerspec { it_interval: never, it_value: at })?;
+        Ok(())
+    }
+
+    /// Waits for those who have ended, says how the command did, and notices when nobody is left.
+    fn bury(&mut self) {
+        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+            if let Some(running) = self.running.as_mut().filter(|it| it.pid == pid && it.command.is_some()) {
+                running.command = None;
+                self.report(&Report::Ended(ending(status)));
+                self.end_remnants();
+            }
+        }
+        let Some(running) = self.running.as_ref().filter(|it| it.command.is_none()) else { return };
+        if self.tree.is_dead().unwrap_or(false) {
+            let killed = running.killed;
+            self.running = None;
+            self.lease = None;
+            // Killed while frozen it would stay so for the next.
+            let _ = self.tree.thaw();
+            self.report(&Report::Dead { killed });
+        }
+    }
+
+    /// The command has ended: so must what it has left behind.
+    fn end_remnants(&mut self) {
+        let is_first = self.running.as_ref().is_some_and(|it| it.kill_at.is_none() && !it.killed);
+        if is_first && !self.tree.is_dead().unwrap_or(false) {
+            self.stop(Signal::TERM, clock::now() + REMNANTS_END_WITHIN);
+        }
+    }
+
+    fn report(&mut self, report: &Report) {
+        // A supervisor that does not read is stopped or dead; the tree's life does not depend on telling it.
+        let _ = self.control.write_all(&line(report));
+    }
+}
+
+fn ending(status: WaitStatus) -> Ending {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => Ending::Code(code),
+        (None, Some(signal)) => Ending::Signal(signal),
+        (None, None) => Ending::Code(1),
+    }
+}
