@@ -119,6 +119,8 @@ pub enum Error {
     },
     /// An old kernel with network controllers of cgroup v1: sockets may belong to no cgroup v2, and the fence would silently not see them.
     MixedHierarchies,
+    /// The kernel's clock is not the one that we read.
+    OtherClock,
     /// There is no bpf file system to pin the fence in, and none could be mounted.
     NoBpfFileSystem {
         /// Why it could not be mounted.
@@ -159,6 +161,7 @@ impl fmt::Display for Error {
                 f,
                 "before Linux 5.15 sockets escape it while net_cls or net_prio of cgroup v1 are mounted; unmount them, or use a later kernel"
             ),
+            Self::OtherClock => f.write_str("our CLOCK_BOOTTIME is shifted from the kernel's; run outside of the time namespace"),
             Self::NoBpfFileSystem { error } => {
                 write!(f, "no bpf file system at {}: {error}; mount one with `mount -t bpf bpf {0}`", pin::BPF_FILE_SYSTEM)
             }
@@ -178,6 +181,7 @@ impl Cause for Error {
             | Self::OldKernel { .. }
             | Self::NoCgroup2 { .. }
             | Self::MixedHierarchies
+            | Self::OtherClock
             | Self::AlreadyFenced { .. } => None,
         }
     }

@@ -71,7 +71,7 @@ fn a_process_that_is_stopped_across_the_deadline_sends_nothing_stale() {
 
     let deadline = now() + SHORT;
     fence.extend(deadline).unwrap();
-    sender.tell("flood");
+    sender.tell(&Flood::order(deadline));
     receive(&listener);
     sender.stop();
     assert!(now() < deadline, "stopped too late to prove anything");
@@ -80,7 +80,7 @@ fn a_process_that_is_stopped_across_the_deadline_sends_nothing_stale() {
     sender.go_on();
     let flood = Flood::read(&sender.answer());
     assert!(flood.last_passed < deadline, "{flood:?} after {deadline:?}");
-    assert!(flood.refused >= FLOOD_ENDS_AFTER);
+    assert_eq!(flood.refused, FLOOD_ENDS_AFTER);
     assert_silent(&listener);
 }
 
@@ -106,15 +106,17 @@ fn a_fence_outlives_whoever_attached_it_and_its_name_is_cleared_away_with_the_cg
     assert!(matches!(refused, Error::AlreadyFenced { .. }), "{refused}");
     drop(sender);
     drop(cgroup);
+    let standing = Cgroup::new();
+    let _standing_fence = NetworkFence::attach(&standing.0).unwrap();
     // The kernel lets go of a cgroup some time after it was removed.
     let patience = now() + Duration::from_secs(20);
     while name.exists() {
         assert!(now() < patience, "{} is still there", name.display());
         let other = Cgroup::new();
-        let fence = NetworkFence::attach(&other.0).unwrap();
-        assert!(other.name_of_the_fence().exists(), "the name of a cgroup that is there was cleared away");
-        fence.detach().unwrap();
+        NetworkFence::attach(&other.0).unwrap().detach().unwrap();
+        assert!(!other.name_of_the_fence().exists());
     }
+    assert!(standing.name_of_the_fence().exists(), "the name of a cgroup that is there was cleared away");
 }
 
 #[test]
@@ -171,7 +173,8 @@ fn a_socket_from_outside_of_the_cgroup_is_not_fenced() {
     let listener = UdpSocket::bind("127.0.0.1:0").unwrap();
     let inherited = UdpSocket::bind("127.0.0.1:0").unwrap();
     inherited.connect(listener.local_addr().unwrap()).unwrap();
-    let mut sender = Actor::start_with("inherited", &cgroup.0, "", OwnedFd::from(inherited).into(), None);
+    let mut this_program = Command::new(std::env::current_exe().unwrap());
+    let mut sender = Actor::start_by(this_program.stdin(OwnedFd::from(inherited)), "inherited", &cgroup.0, "");
     assert_eq!(sender.ask("send"), "passed");
     receive(&listener);
 }
@@ -185,10 +188,17 @@ fn what_is_missing_is_said_in_one_line() {
     assert!(absent.contains("could not open /absent"), "{absent}");
 
     const NOBODY: u32 = 65534;
+    let this_program = std::env::current_exe().unwrap();
     let cgroup = Cgroup::new();
-    let mut unprivileged = Actor::start_with("prober", &cgroup.0, "", Stdio::null(), Some(NOBODY));
+    let mut unprivileged = Actor::start_by(Command::new(&this_program).uid(NOBODY), "prober", &cgroup.0, "");
     let refusal = unprivileged.ask("probe");
     assert!(refusal.contains("not permitted to ") && refusal.contains("CAP_BPF and CAP_NET_ADMIN"), "{refusal}");
+
+    // Ahead of the kernel's clock by one second: each packet of that second would be stale.
+    let mut shifted = Command::new("unshare");
+    shifted.args(["--time", "--boottime", "1", "--fork", "--kill-child"]).arg(&this_program);
+    let refusal = Actor::start_by(&mut shifted, "prober", &cgroup.0, "").ask("probe");
+    assert!(refusal.contains("run outside of the time namespace"), "{refusal}");
 }
 
 /// A cgroup of our own at the root of the hierarchy, removed at the end.
@@ -239,18 +249,14 @@ struct Actor {
 
 impl Actor {
     fn start(part: &str, cgroup: &Path, target: &str) -> Self {
-        Self::start_with(part, cgroup, target, Stdio::null(), None)
+        Self::start_by(Command::new(std::env::current_exe().unwrap()).stdin(Stdio::null()), part, cgroup, target)
     }
 
-    fn start_with(part: &str, cgroup: &Path, target: &str, stdin: Stdio, user: Option<u32>) -> Self {
+    fn start_by(command: &mut Command, part: &str, cgroup: &Path, target: &str) -> Self {
         let name = unique_name();
         let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "an_actor_plays_its_part", "--nocapture"]).stdin(stdin).stdout(Stdio::null());
+        command.args(["--exact", "an_actor_plays_its_part", "--nocapture"]).stdout(Stdio::null());
         command.env(PART, part).env(ORDERS, &name).env(CGROUP, cgroup).env(TARGET, target);
-        if let Some(user) = user {
-            command.uid(user);
-        }
         let process = command.spawn().unwrap();
         let (orders, _) = listener.accept().unwrap();
         orders.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -277,8 +283,8 @@ impl Actor {
 
     /// Sends as fast as it can until long after `deadline`, and has each verdict compared with the clock.
     fn flood_across(&mut self, deadline: Instant) {
-        let flood = Flood::read(&self.ask("flood"));
-        assert!(flood.passed > 0, "{flood:?}");
+        let flood = Flood::read(&self.ask(&Flood::order(deadline)));
+        assert!(flood.passed > 0 && flood.refused == FLOOD_ENDS_AFTER, "{flood:?}");
         // Passed: it was asked for before the deadline. Refused: it was answered after.
         assert!(flood.last_passed < deadline, "{flood:?} across {deadline:?}");
         assert!(flood.first_refused >= deadline, "{flood:?} across {deadline:?}");
@@ -312,8 +318,9 @@ impl Drop for Actor {
     }
 }
 
-/// A flood ends after so many refusals in a row.
+/// A flood ends after so many refusals in a row, or when it has been let through for far too long.
 const FLOOD_ENDS_AFTER: u64 = 1000;
+const FAR_TOO_LONG: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 struct Flood {
@@ -332,9 +339,14 @@ impl Flood {
         Self { passed, refused, last_passed: Instant::from_nanos(last_passed), first_refused: Instant::from_nanos(first_refused) }
     }
 
-    fn run(mut send: impl FnMut() -> &'static str) -> String {
+    fn order(deadline: Instant) -> String {
+        format!("flood {}", (deadline + FAR_TOO_LONG).as_nanos())
+    }
+
+    fn run(order: &str, mut send: impl FnMut() -> &'static str) -> String {
+        let end: u64 = order.strip_prefix("flood ").unwrap().parse().unwrap();
         let (mut passed, mut refused, mut last_passed, mut first_refused) = (0_u64, 0_u64, 0, 0);
-        while refused < FLOOD_ENDS_AFTER {
+        while refused < FLOOD_ENDS_AFTER && last_passed < end {
             let begun = now().as_nanos();
             if send() == "passed" {
                 (passed, refused, last_passed, first_refused) = (passed + 1, 0, begun, 0);
@@ -424,8 +436,7 @@ fn an_actor_plays_its_part() {
             };
             Box::new(move |order| match order {
                 "send" => verdict(socket.send(b"x")).to_owned(),
-                "flood" => Flood::run(|| verdict(socket.send(b"x"))),
-                other => panic!("{other}"),
+                flood => Flood::run(flood, || verdict(socket.send(b"x"))),
             })
         }
         "tcp" => {

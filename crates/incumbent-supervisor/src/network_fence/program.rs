@@ -5,10 +5,11 @@
 //! that is held up in between meets a clock that is later, never a deadline that is.
 
 use std::fs::File;
+use std::time::Duration;
 
 use aya::maps::{Array, MapData};
 use aya::programs::links::FdLink;
-use aya::programs::{CgroupAttachMode, CgroupSkb, CgroupSkbAttachType};
+use aya::programs::{CgroupAttachMode, CgroupSkb, CgroupSkbAttachType, TestRun, TestRunOptions};
 use aya::{Ebpf, EbpfLoader, VerifierLogLevel};
 use incumbent_protocol::time::Instant;
 use object::write::{Object, Relocation, SectionId, Symbol, SymbolSection};
@@ -18,6 +19,7 @@ use object::{
 };
 
 use super::Error;
+use crate::clock;
 
 const PROGRAM: &str = "network_fence";
 const MAP: &str = "deadline";
@@ -25,10 +27,10 @@ const MAP: &str = "deadline";
 /// The filter in the kernel, attached to nothing yet.
 pub(super) struct Program(Ebpf);
 
-/// The deadline that the filter reads; 0, so long past, until it is set.
+/// The deadline that the filter reads.
 pub(super) struct Deadline(Array<MapData, u64>);
 
-/// Brings the filter and its deadline into the kernel, which checks it.
+/// Brings the filter and its deadline into the kernel, which checks it, and sees that it goes by our clock. The deadline is past afterwards.
 pub(super) fn load() -> Result<(Program, Deadline), Error> {
     let step = "load the eBPF filter";
     let object = object_file().map_err(|error| Error::foreign(step, &error))?;
@@ -41,10 +43,27 @@ pub(super) fn load() -> Result<(Program, Deadline), Error> {
     filter(&mut ebpf).load().map_err(|error| Error::foreign(step, &error))?;
     let map = ebpf.take_map(MAP).expect("the object file has the map");
     let deadline = Array::try_from(map).map_err(|error| Error::foreign(step, &error))?;
-    Ok((Program(ebpf), Deadline(deadline)))
+    let (mut program, mut deadline) = (Program(ebpf), Deadline(deadline));
+    // In a time namespace our clock is shifted and the filter's is not. Where ours is ahead a deadline would come too late: the last try,
+    // whose deadline has passed by the time it is read, finds the smallest shift.
+    deadline.set(clock::now() + TRIAL)?;
+    let passed = program.passes_a_packet()?;
+    deadline.set(clock::now())?;
+    if passed && !program.passes_a_packet()? { Ok((program, deadline)) } else { Err(Error::OtherClock) }
 }
 
+/// Longer than loading is held up on a machine that is good for anything.
+const TRIAL: Duration = Duration::from_secs(60);
+
 impl Program {
+    /// The filter's verdict now, on a packet that goes nowhere.
+    fn passes_a_packet(&mut self) -> Result<bool, Error> {
+        let packet = [0; 64];
+        let options = TestRunOptions { data_in: Some(&packet), ..TestRunOptions::new() };
+        let verdict = filter(&mut self.0).test_run(options).map_err(|error| Error::foreign("try the eBPF filter", &error))?;
+        Ok(verdict.return_value == 1)
+    }
+
     /// In force from here on, and until the last descriptor and pin of the link is gone.
     pub(super) fn attach(mut self, cgroup: &File) -> Result<FdLink, Error> {
         let step = "attach the eBPF filter to the cgroup (a program on a cgroup above may also forbid it)";
