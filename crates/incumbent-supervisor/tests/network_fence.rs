@@ -21,7 +21,8 @@ use incumbent_supervisor::clock::now;
 use incumbent_supervisor::network_fence::{Error, NetworkFence};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
-const SHORT: Duration = Duration::from_millis(300);
+/// Long enough to do something before it ends, on a machine with much else to do.
+const SHORT: Duration = Duration::from_secs(1);
 const LONG: Duration = Duration::from_secs(3600);
 
 /// So long a packet that passes would never take on loopback, TCP's first tries again included.
