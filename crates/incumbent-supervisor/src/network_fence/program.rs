@@ -5,6 +5,7 @@
 //! that is held up in between meets a clock that is later, never a deadline that is.
 
 use std::fs::File;
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use aya::maps::{Array, MapData};
@@ -24,6 +25,14 @@ use crate::clock;
 const PROGRAM: &str = "network_fence";
 const MAP: &str = "deadline";
 
+/// A loader reads the types of the whole kernel when it is made: some 50 ms and 20 MB, for nothing that we use. So it is made once, and forgets
+/// them at once.
+static LOADER: LazyLock<Mutex<EbpfLoader<'static>>> = LazyLock::new(|| {
+    let mut loader = EbpfLoader::new();
+    loader.btf(None).verifier_log_level(VerifierLogLevel::DISABLE);
+    Mutex::new(loader)
+});
+
 /// The filter in the kernel, attached to nothing yet.
 pub(super) struct Program(Ebpf);
 
@@ -34,12 +43,9 @@ pub(super) struct Deadline(Array<MapData, u64>);
 pub(super) fn load() -> Result<(Program, Deadline), Error> {
     let step = "load the eBPF filter";
     let object = object_file().map_err(|error| Error::foreign(step, &error))?;
-    // Types of the kernel are not needed, and to read them takes longer than all the rest.
-    let mut ebpf = EbpfLoader::new()
-        .btf(None)
-        .verifier_log_level(VerifierLogLevel::DISABLE)
-        .load(&object)
-        .map_err(|error| Error::foreign(step, &error))?;
+    // It is only read: whoever panicked over it left it whole.
+    let loaded = LOADER.lock().unwrap_or_else(PoisonError::into_inner).load(&object);
+    let mut ebpf = loaded.map_err(|error| Error::foreign(step, &error))?;
     filter(&mut ebpf).load().map_err(|error| Error::foreign(step, &error))?;
     let map = ebpf.take_map(MAP).expect("the object file has the map");
     let deadline = Array::try_from(map).map_err(|error| Error::foreign(step, &error))?;
