@@ -15,6 +15,7 @@ mod descendants;
 pub mod guarded;
 mod guardian;
 mod launcher;
+pub mod network_fence;
 pub mod tree;
 mod wire;
 

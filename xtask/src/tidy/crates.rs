@@ -6,8 +6,8 @@ use crate::metadata::{Origin, Package, Purpose};
 /// Which crates of ours a crate may depend on. What is not drawn is not allowed.
 ///
 /// ```text
-///   cli ──► service, lab, incumbent      service ──► store, protocol
-///                                        lab ──► protocol, store      incumbent ──► protocol
+///   cli ──► service, lab, incumbent, supervisor      service ──► store, protocol      supervisor ──► protocol
+///                                                    lab ──► protocol, store          incumbent ──► protocol
 ///   tests of cli, service, lab, incumbent ──► testbed
 /// ```
 const DRAWN: &[(&str, &[&str])] = &[
@@ -16,7 +16,11 @@ const DRAWN: &[(&str, &[&str])] = &[
     ("incumbent", &["incumbent-protocol"]),
     ("incumbent-lab", &["incumbent-protocol", "incumbent-store"]),
     ("incumbent-service", &["incumbent-store", "incumbent-protocol"]),
-    ("incumbent-cli", &["incumbent-service", "incumbent-lab", "incumbent", "incumbent-store", "incumbent-protocol"]),
+    ("incumbent-supervisor", &["incumbent-protocol"]),
+    (
+        "incumbent-cli",
+        &["incumbent-service", "incumbent-supervisor", "incumbent-lab", "incumbent", "incumbent-store", "incumbent-protocol"],
+    ),
     ("incumbent-testbed", &[]),
     ("xtask", &[]),
 ];
