@@ -22,8 +22,9 @@ use tokio::sync::mpsc;
 
 use crate::cgroup::Cgroup;
 use crate::clock;
-use crate::guardian;
+use crate::guardian::{self, Charge};
 use crate::tree::Tree;
+use crate::watchdog;
 use crate::wire::{Ending, Launch, Lease, Order, Report, line, send_descriptors, take_lines};
 
 /// A guardian that was stopped, or a machine that is busy, has so long to do what is due before the supervisor does it.
@@ -40,8 +41,25 @@ pub struct Command {
     pub arguments: Vec<OsString>,
     /// Beside what the supervisor has.
     pub environment: Vec<(OsString, OsString)>,
+    /// What the supervisor has and the command does not get.
+    pub without: Vec<OsString>,
     /// Where it runs, if not where the supervisor does.
     pub directory: Option<PathBuf>,
+}
+
+/// What a guardian needs.
+#[derive(Debug)]
+pub struct Setup<'a> {
+    /// This very program, or one that calls [`crate::stage`] first of all.
+    pub program: &'a Path,
+    /// What the command reads.
+    pub stdin: BorrowedFd<'a>,
+    /// Held open by the guardian, so that a lock on it outlives the supervisor.
+    pub berth: Option<&'a File>,
+    /// Whether the kernel shall drop what the tree sends after the deadline. Then each command needs a guardian of its own.
+    pub network_fence: bool,
+    /// What resets the machine if the tree outlives its lease.
+    pub watchdog: Option<watchdog::Settings>,
 }
 
 /// What has happened to the tree.
@@ -79,32 +97,39 @@ pub struct Guarded {
     tree: Tree,
     /// Why no control group holds the tree.
     no_cgroup: Option<String>,
+    /// Why there is no network fence.
+    unfenced: Option<String>,
+    /// A command has been started, and no other may be.
+    single_use: bool,
     orders: mpsc::UnboundedSender<Order>,
     reports: OwnedReadHalf,
     heard: Vec<u8>,
     waiting: Vec<Event>,
+    was_used: bool,
     /// A tree may live.
     lives: bool,
-    /// By when it must not.
-    kill_at: Option<Instant>,
+    /// By when it must not, by its lease.
+    lease_end: Option<Instant>,
+    /// By when it must not, by an order.
+    stop_by: Option<Instant>,
     guardian_died: bool,
 }
 
 impl Guarded {
-    /// Starts a guardian from `program`, which is this very program or one that calls [`crate::stage`] first of all.
-    ///
-    /// The command reads what `stdin` reads. `berth` is held open by the guardian, so that a lock on it outlives the supervisor.
-    pub async fn begin(program: &Path, stdin: BorrowedFd<'_>, berth: Option<&File>) -> io::Result<Guarded> {
+    /// Starts a guardian. An error says in one line what could not be had.
+    pub async fn begin(setup: &Setup<'_>) -> io::Result<Guarded> {
         // What the guardian leaves behind when it is killed comes to us.
         set_child_subreaper(Some(getpid()))?;
+        let charge = Charge { network_fence: setup.network_fence, watchdog: setup.watchdog.clone() };
         let (ours, theirs) = StdStream::pair()?;
-        let guardian = Process::new(program)
+        let guardian = Process::new(setup.program)
             .arg0(guardian::NAME)
+            .args(charge.words())
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             // Ctrl-C on a terminal goes to a whole group; this one has other work then.
             .process_group(0)
             .spawn()?;
-        let descriptors: Vec<BorrowedFd<'_>> = [stdin].into_iter().chain(berth.map(File::as_fd)).collect();
+        let descriptors: Vec<BorrowedFd<'_>> = [setup.stdin].into_iter().chain(setup.berth.map(File::as_fd)).collect();
         send_descriptors(&ours, &descriptors)?;
         ours.set_nonblocking(true)?;
         let (reports, mut writer) = UnixStream::from_std(ours)?.into_split();
@@ -122,16 +147,23 @@ impl Guarded {
             guardian,
             tree: Tree { root, cgroup: None },
             no_cgroup: None,
+            unfenced: None,
+            single_use: setup.network_fence,
             orders,
             reports,
             heard: Vec::new(),
             waiting: Vec::new(),
+            was_used: false,
             lives: false,
-            kill_at: None,
+            lease_end: None,
+            stop_by: None,
             guardian_died: false,
         };
         match tokio::time::timeout(READY_WITHIN, guarded.hear()).await {
-            Ok(true) => Ok(guarded),
+            Ok(true) => match guarded.unfenced.take() {
+                None => Ok(guarded),
+                Some(why) => Err(io::Error::other(why)),
+            },
             Ok(false) => Err(io::Error::other("the guardian ended at once")),
             Err(_) => Err(io::Error::other("the guardian does not answer")),
         }
@@ -157,22 +189,26 @@ impl Guarded {
 
     /// Whether another command can be started; otherwise a new one must be begun.
     pub fn is_usable(&self) -> bool {
-        !self.lives && !self.guardian_died
+        !(self.lives || self.guardian_died || self.single_use && self.was_used)
     }
 
-    /// The tree may live until `kill_at`, and is told to end at `stop_at`. To be called before [`Guarded::start`], and whenever the lease is renewed.
-    pub fn lease(&mut self, stop_at: Instant, kill_at: Instant) {
-        self.kill_at = Some(kill_at);
-        self.order(Order::Lease(Lease { stop_at: stop_at.as_nanos(), kill_at: kill_at.as_nanos() }));
+    /// The tree is told to end at `stop_at`, killed at `kill_at`, and must be dead at `deadline`. To be called before [`Guarded::start`], and whenever the lease
+    /// is renewed.
+    pub fn lease(&mut self, stop_at: Instant, kill_at: Instant, deadline: Instant) {
+        self.lease_end = Some(kill_at);
+        let nanos = Instant::as_nanos;
+        self.order(Order::Lease(Lease { stop_at: nanos(stop_at), kill_at: nanos(kill_at), deadline: nanos(deadline) }));
     }
 
     /// Starts the command. [`Event::Started`] or [`Event::NotStarted`] will say whether it was.
     pub fn start(&mut self, command: Command) {
         self.lives = true;
+        self.was_used = true;
         self.order(Order::Start(Launch {
             program: command.program.into_os_string().into(),
             arguments: command.arguments.into_iter().map(Into::into).collect(),
             environment: command.environment.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
+            without: command.without.into_iter().map(Into::into).collect(),
             directory: command.directory.map(|it| it.into_os_string().into()),
         }));
     }
@@ -184,13 +220,13 @@ impl Guarded {
 
     /// Sends `signal` to the whole tree, which is killed at `kill_at` or at the end of its lease if it has not ended by then.
     pub fn stop(&mut self, signal: Signal, kill_at: Instant) {
-        self.kill_at = Some(self.kill_at.map_or(kill_at, |it| it.min(kill_at)));
+        self.stop_by = Some(self.stop_by.map_or(kill_at, |it| it.min(kill_at)));
         self.order(Order::Stop { signal: signal.as_raw(), kill_at: kill_at.as_nanos() });
     }
 
     /// Kills the tree.
     pub fn kill(&mut self) {
-        self.kill_at = Some(clock::now());
+        self.stop_by = Some(clock::now());
         self.order(Order::Kill);
     }
 
@@ -218,7 +254,8 @@ impl Guarded {
                 self.bring_to_an_end(Tree { root: getpid(), cgroup: self.tree.cgroup.clone() }).await;
                 continue;
             }
-            let due = self.kill_at.filter(|_| self.lives).map(|it| (it + SECOND_LINE_AFTER) - clock::now());
+            let due = [self.lease_end, self.stop_by].into_iter().flatten().min();
+            let due = due.filter(|_| self.lives).map(|it| (it + SECOND_LINE_AFTER) - clock::now());
             tokio::select! {
                 biased;
                 is_there = self.hear() => {
@@ -237,8 +274,7 @@ impl Guarded {
         let killing = tokio::task::spawn_blocking(move || tree.kill_until_dead(None));
         // It returns when they are dead, and cannot fail before.
         if let Ok(true) = killing.await {
-            self.lives = false;
-            self.kill_at = None;
+            self.bury();
             self.waiting.push(Event::Dead { killed: true });
             if !self.guardian_died {
                 // It was late, and may report any time: what it says would be taken for the next tree's.
@@ -264,28 +300,34 @@ impl Guarded {
 
     fn on_report(&mut self, report: Report) {
         let event = match report {
-            Report::Ready { cgroup: Ok(path) } => {
-                self.tree.cgroup = Some(Cgroup::at(path));
-                return;
-            }
-            Report::Ready { cgroup: Err(why) } => {
-                self.no_cgroup = Some(why);
+            Report::Ready { cgroup, unfenced } => {
+                match cgroup {
+                    Ok(path) => self.tree.cgroup = Some(Cgroup::at(path)),
+                    Err(why) => self.no_cgroup = Some(why),
+                }
+                self.unfenced = unfenced;
                 return;
             }
             Report::Started { pid } => Event::Started { pid },
             Report::NotStarted { why } => {
-                self.lives = false;
+                self.bury();
                 Event::NotStarted { why }
             }
             Report::Ended(ending) => Event::Ended(ending),
             Report::Dead { killed } => {
-                self.lives = false;
-                self.kill_at = None;
+                self.bury();
                 Event::Dead { killed }
             }
             Report::NotFrozen { why } => Event::NotFrozen { why },
         };
         self.waiting.push(event);
+    }
+
+    /// Nobody of the tree lives.
+    fn bury(&mut self) {
+        self.lives = false;
+        self.lease_end = None;
+        self.stop_by = None;
     }
 
     fn order(&self, order: Order) {

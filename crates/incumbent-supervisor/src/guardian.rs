@@ -5,12 +5,13 @@
 //!
 //! What it cannot do is run while it is itself stopped; then the supervisor kills the tree instead (see [`crate::guarded`]).
 
-use std::ffi::CStr;
+use std::ffi::{CStr, OsString};
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -25,7 +26,9 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 use crate::cgroup::Cgroup;
 use crate::clock;
 use crate::launcher;
+use crate::network_fence::NetworkFence;
 use crate::tree::Tree;
+use crate::watchdog::{self, Watchdog};
 use crate::wire::{Ending, Launch, Lease, Order, Report, line, receive_descriptors, take_lines};
 
 /// What it is called among the processes.
@@ -39,16 +42,43 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// What the command leaves behind when it ends by itself has so long to end too, before it is killed.
 const REMNANTS_END_WITHIN: Duration = Duration::from_secs(2);
 
+/// What a guardian is told on its command line.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Charge {
+    pub(crate) network_fence: bool,
+    pub(crate) watchdog: Option<watchdog::Settings>,
+}
+
+impl Charge {
+    /// As words.
+    pub(crate) fn words(&self) -> Vec<OsString> {
+        let device = self.watchdog.as_ref().map(|it| it.device.clone().into_os_string());
+        let timeout = self.watchdog.as_ref().map(|it| OsString::from(it.timeout.as_millis().to_string()));
+        let fence = if self.network_fence { "network-fence" } else { "-" };
+        [Some(OsString::from(fence)), device, timeout].into_iter().flatten().collect()
+    }
+
+    fn read(mut words: impl Iterator<Item = OsString>) -> Charge {
+        let network_fence = words.next().is_some_and(|it| it == "network-fence");
+        let device = words.next().map(PathBuf::from);
+        let millis = words.next().and_then(|it| it.to_str().and_then(|it| it.parse().ok()));
+        let watchdog = device.zip(millis).map(|(device, millis)| watchdog::Settings { device, timeout: Duration::from_millis(millis) });
+        Charge { network_fence, watchdog }
+    }
+}
+
 /// Serves one supervisor to its end.
-pub(crate) fn run() -> io::Result<()> {
+pub(crate) fn run(words: impl Iterator<Item = OsString>) -> io::Result<()> {
+    let charge = Charge::read(words);
     let control = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let mut descriptors = receive_descriptors(&control)?.into_iter();
     let stdin = descriptors.next();
     // Held open for as long as this process lives: it may be locked, and then the lock outlives the supervisor.
     let _berth = descriptors.next();
-    let mut guardian = Guardian::begin(control, stdin)?;
+    let mut guardian = Guardian::begin(control, stdin, charge)?;
     let served = guardian.serve();
     guardian.tree.kill_until_dead(None);
+    guardian.disarm();
     if let Some(cgroup) = &guardian.tree.cgroup {
         cgroup.remove();
     }
@@ -65,6 +95,11 @@ struct Guardian {
     oom_score: String,
     lease: Option<Lease>,
     running: Option<Running>,
+    /// Closed until there is a lease, and from its deadline on.
+    fence: Option<NetworkFence>,
+    charge: Charge,
+    /// Armed while a tree may live.
+    watchdog: Option<Watchdog>,
 }
 
 /// A tree that is not known to be dead.
@@ -79,7 +114,7 @@ struct Running {
 }
 
 impl Guardian {
-    fn begin(control: UnixStream, stdin: Option<OwnedFd>) -> io::Result<Guardian> {
+    fn begin(control: UnixStream, stdin: Option<OwnedFd>, charge: Charge) -> io::Result<Guardian> {
         set_child_subreaper(Some(getpid()))?;
         // What follows makes it sturdier and may be forbidden; without it it still does its work.
         let _ = rustix::thread::set_name(KERNEL_NAME);
@@ -88,6 +123,14 @@ impl Guardian {
         // Only what it touches: the program is large, and most of it is not this.
         let _ = mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT);
         let cgroup = Cgroup::make(&format!("incumbent-{}", getpid()));
+        let (fence, unfenced) = match (charge.network_fence, &cgroup) {
+            (false, _) => (None, None),
+            (true, Err(why)) => (None, Some(why.clone())),
+            (true, Ok(cgroup)) => match NetworkFence::attach(cgroup.path()) {
+                Ok(fence) => (Some(fence), None),
+                Err(why) => (None, Some(why.to_string())),
+            },
+        };
         let mut guardian = Guardian {
             control,
             heard: Vec::new(),
@@ -97,11 +140,14 @@ impl Guardian {
             oom_score,
             lease: None,
             running: None,
+            fence,
+            charge,
+            watchdog: None,
         };
         // A rehearsal: what kills is in memory from now on.
         guardian.tree.kill_until_dead(None);
         guardian.control.set_nonblocking(true)?;
-        guardian.report(&Report::Ready { cgroup: cgroup.map(|it| it.path().to_owned()) });
+        guardian.report(&Report::Ready { cgroup: cgroup.map(|it| it.path().to_owned()), unfenced });
         Ok(guardian)
     }
 
@@ -158,7 +204,15 @@ impl Guardian {
     fn obey(&mut self, order: Order) {
         match order {
             Order::Start(launch) => self.start(&launch),
-            Order::Lease(lease) => self.lease = Some(lease),
+            Order::Lease(lease) => {
+                self.lease = Some(lease);
+                if let Some(fence) = &self.fence
+                    && fence.extend(Instant::from_nanos(lease.deadline)).is_err()
+                {
+                    // It stays closed at the old deadline, and a command that cannot speak is no use.
+                    self.kill();
+                }
+            }
             Order::Signal(number) => {
                 let command = self.running.as_ref().and_then(|it| it.command.as_ref());
                 if let (Some(command), Some(signal)) = (command, Signal::from_named_raw(number)) {
@@ -191,13 +245,28 @@ impl Guardian {
                 self.running = Some(Running { pid, command: Some(command), kill_at: None, killed: false, frozen: false });
                 self.report(&Report::Started { pid: pid.as_raw_nonzero().get() });
             }
-            Err(why) => self.report(&Report::NotStarted { why }),
+            Err(why) => {
+                self.disarm();
+                self.report(&Report::NotStarted { why });
+            }
         }
     }
 
-    fn spawn(&self, launch: &Launch) -> io::Result<(Pid, OwnedFd)> {
+    fn disarm(&mut self) {
+        if let Some(watchdog) = self.watchdog.take() {
+            watchdog.disarm();
+        }
+    }
+
+    fn spawn(&mut self, launch: &Launch) -> io::Result<(Pid, OwnedFd)> {
+        if let (Some(settings), Some(lease)) = (&self.charge.watchdog, self.lease) {
+            self.watchdog = Some(Watchdog::arm(settings, Instant::from_nanos(lease.deadline))?);
+        }
         let mut command = launcher::command(self.tree.root, self.tree.cgroup.as_ref(), &self.oom_score, launch.program.as_ref());
         command.args(&launch.arguments).process_group(0);
+        for name in &launch.without {
+            command.env_remove(name);
+        }
         command.envs(launch.environment.iter().map(|(name, value)| (name, value)));
         if let Some(directory) = &launch.directory {
             command.current_dir(std::path::Path::new(directory));
@@ -245,6 +314,9 @@ impl Guardian {
 
     /// Tells the tree to end, or kills it, when the time for it has come.
     fn keep_time(&mut self) -> io::Result<()> {
+        if let (Some(watchdog), Some(lease)) = (&mut self.watchdog, self.lease) {
+            watchdog.pet(Instant::from_nanos(lease.deadline));
+        }
         let mut spent = [0; 8];
         // How often it fired does not matter, only what time it is.
         let _ = rustix::io::read(&self.timer, &mut spent);
@@ -297,6 +369,11 @@ impl Guardian {
             self.lease = None;
             // Killed while frozen it would stay so for the next.
             let _ = self.tree.thaw();
+            if let Some(fence) = &self.fence {
+                // The kernel goes on sending what a dead process has left in its connections. If it cannot be closed it closes at the deadline.
+                let _ = fence.close();
+            }
+            self.disarm();
             self.report(&Report::Dead { killed });
         }
     }
@@ -320,5 +397,22 @@ fn ending(status: WaitStatus) -> Ending {
         (Some(code), _) => Ending::Code(code),
         (None, Some(signal)) => Ending::Signal(signal),
         (None, None) => Ending::Code(1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_charge_is_read_as_it_was_said() {
+        let watchdog = watchdog::Settings { device: PathBuf::from("/dev/watchdog"), timeout: Duration::from_secs(9) };
+        for charge in [
+            Charge::default(),
+            Charge { network_fence: true, watchdog: None },
+            Charge { network_fence: false, watchdog: Some(watchdog) },
+        ] {
+            assert_eq!(Charge::read(charge.words().into_iter()), charge);
+        }
     }
 }

@@ -17,12 +17,13 @@ mod guardian;
 mod launcher;
 pub mod network_fence;
 pub mod tree;
+pub mod watchdog;
 mod wire;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-pub use guarded::{Command, Event, Guarded};
+pub use guarded::{Command, Event, Guarded, Setup};
 pub use wire::Ending;
 
 /// Runs the guardian or the launcher, if that is what this process was started as; `None` if it is the program itself.
@@ -33,7 +34,7 @@ pub fn stage(mut words: impl Iterator<Item = OsString>) -> Option<ExitCode> {
     }
     if name == guardian::NAME {
         // Whatever went wrong, the tree is dead by now; the supervisor sees that its guardian has gone.
-        return Some(if guardian::run().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        return Some(if guardian::run(words).is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     None
 }

@@ -35,8 +35,8 @@ pub(crate) enum Order {
 /// What the guardian has seen.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Report {
-    /// It is ready; what holds the tree together, or why no control group does.
-    Ready { cgroup: Result<PathBuf, String> },
+    /// It is ready; what holds the tree together, or why no control group does; and why there is no network fence, if one was wanted.
+    Ready { cgroup: Result<PathBuf, String>, unfenced: Option<String> },
     /// The command was started.
     Started { pid: i32 },
     /// The command could not be started.
@@ -56,6 +56,8 @@ pub(crate) struct Launch {
     pub(crate) arguments: Vec<Text>,
     /// Beside what the guardian inherited.
     pub(crate) environment: Vec<(Text, Text)>,
+    /// What it inherited and the command does not.
+    pub(crate) without: Vec<Text>,
     pub(crate) directory: Option<Text>,
 }
 
@@ -66,6 +68,8 @@ pub(crate) struct Lease {
     pub(crate) stop_at: u64,
     /// Then it is killed.
     pub(crate) kill_at: u64,
+    /// Then nothing may be sent any more.
+    pub(crate) deadline: u64,
 }
 
 /// How a command ended.

@@ -2,6 +2,7 @@
 //!
 //! One leadership after another is contended for; [`term`] serves one. What happens between two of them is decided here: whether the command is to be run again, and when.
 
+mod notify;
 mod office;
 mod program;
 mod signals;
@@ -16,11 +17,12 @@ use std::time::Duration;
 use clap::ValueEnum;
 use incumbent::engine::Kind;
 use incumbent::engines::file::{Files, usual_directory};
-use incumbent::{Election, Leadership, Preemption};
+use incumbent::{Election, Leadership, Preemption, Timing};
 use incumbent_supervisor::berth::Berth;
-use incumbent_supervisor::{Command, Ending, Guarded};
+use incumbent_supervisor::{Command, Ending, Guarded, Setup, watchdog};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
+use self::notify::Notify;
 use self::signals::{Signals, Told};
 use self::term::{Served, Terms};
 use crate::elections::span;
@@ -94,6 +96,15 @@ pub(crate) struct RunArguments {
     /// What this process publishes while it leads: an address, for example
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub(crate) value: String,
+    /// Let the kernel drop whatever the command sends after the deadline (needs root, or CAP_BPF and CAP_NET_ADMIN); refused where it cannot
+    #[arg(long)]
+    pub(crate) network_fence: bool,
+    /// A watchdog device such as /dev/watchdog, which resets the machine if the command outlives its lease
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) watchdog: Option<PathBuf>,
+    /// The timeout that the watchdog has been set to, if the kernel does not tell
+    #[arg(long, value_name = "SPAN", value_parser = span::parse, requires = "watchdog")]
+    pub(crate) watchdog_timeout: Option<Duration>,
     /// Where locks of this machine are kept; else /var/lib/incumbent for root, and incumbent in the XDG state folder for others
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
@@ -155,25 +166,39 @@ pub(crate) fn run(wanted: &RunArguments) -> Result<Exit, Failure> {
             return Ok(Exit::Command(missing.code()));
         }
     };
-    let command = Command { program, arguments: arguments.to_vec(), environment: Vec::new(), directory: wanted.chdir.clone() };
+    let command = Command {
+        program,
+        arguments: arguments.to_vec(),
+        environment: Vec::new(),
+        without: notify::VARIABLES.map(OsString::from).to_vec(),
+        directory: wanted.chdir.clone(),
+    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|wrong| Failure::Io {
         what: format!("cannot start: {wrong}"),
         hint: "raise the limit of open files, or close some",
     })?;
-    let ended = runtime.block_on(contend(wanted, command));
+    let notify = Notify::from_environment();
+    let ended = runtime.block_on(async {
+        tokio::select! {
+            ended = contend(wanted, command, &notify) => ended,
+            () = notify.keep_alive() => unreachable!("it never returns"),
+        }
+    });
+    notify.stopping();
     // What waits for a file or a child in a thread must not keep the process.
     runtime.shutdown_background();
     ended
 }
 
-async fn contend(wanted: &RunArguments, command: Command) -> Result<Exit, Failure> {
+async fn contend(wanted: &RunArguments, command: Command, notify: &Notify) -> Result<Exit, Failure> {
     let mut signals = Signals::listen()?;
     let target = Target::find(&wanted.target)?;
     let directory = state_directory(wanted, &target)?;
     let _identity = claim_identity(&directory, wanted, &target)?;
     let berth = open_berth(&directory, wanted, &target)?;
     let Some(election) = build(wanted, &target, &mut signals).await? else { return Ok(Exit::Interrupted) };
-    let mut guarded = begin_guarding(&berth).await?;
+    let watchdog = watchdog(wanted, election.timing())?;
+    let mut guarded = begin_guarding(wanted, &berth, watchdog.clone()).await?;
     if let Err(why) = guarded.cgroup() {
         tracing::info!(%why, "the command's processes are held together by descent alone");
     }
@@ -181,8 +206,10 @@ async fn contend(wanted: &RunArguments, command: Command) -> Result<Exit, Failur
     let mut failures = 0;
     let began = tokio::time::Instant::now();
     let mut was_elected = false;
+    notify.ready();
     let exit = loop {
         say!(wanted.quiet, "standing by for {}", wanted.election);
+        notify.status("standing by");
         let patience = wanted.max_wait.filter(|_| !was_elected).map(|it| it.saturating_sub(began.elapsed()));
         let leadership = match elected(&election, patience, &mut signals).await? {
             Elected::Now(leadership) => leadership,
@@ -193,8 +220,9 @@ async fn contend(wanted: &RunArguments, command: Command) -> Result<Exit, Failur
             Elected::Told(told) => break told.exit(),
         };
         was_elected = true;
+        notify.status(&format!("leads with token {}", leadership.token()));
         if !guarded.is_usable() {
-            guarded = begin_guarding(&berth).await?;
+            guarded = begin_guarding(wanted, &berth, watchdog.clone()).await?;
         }
         let started = tokio::time::Instant::now();
         let terms = Terms { wanted, command: &command, election: &election, berth: &berth, office: &office };
@@ -299,12 +327,35 @@ fn builder(wanted: &RunArguments, target: &Target) -> Result<incumbent::election
     Ok(builder)
 }
 
-async fn begin_guarding(berth: &Berth) -> Result<Guarded, Failure> {
+async fn begin_guarding(wanted: &RunArguments, berth: &Berth, watchdog: Option<watchdog::Settings>) -> Result<Guarded, Failure> {
     let stdin = std::io::stdin();
-    Guarded::begin(Path::new("/proc/self/exe"), stdin.as_fd(), Some(berth.file())).await.map_err(|why| Failure::Io {
-        what: format!("cannot start the guardian of the command: {why}"),
-        hint: "raise the limits on processes and open files, and see that /proc is mounted",
+    let setup = Setup {
+        program: Path::new("/proc/self/exe"),
+        stdin: stdin.as_fd(),
+        berth: Some(berth.file()),
+        network_fence: wanted.network_fence,
+        watchdog,
+    };
+    Guarded::begin(&setup).await.map_err(|why| Failure::Io {
+        what: format!("cannot guard the command: {why}"),
+        hint: if wanted.network_fence {
+            "run it as root on Linux 5.8 or newer with control groups v2, or without --network-fence"
+        } else {
+            "raise the limits on processes and open files, and see that /proc is mounted"
+        },
     })
+}
+
+/// The watchdog that was asked for, if it fits the lease.
+fn watchdog(wanted: &RunArguments, timing: &Timing) -> Result<Option<watchdog::Settings>, Failure> {
+    let Some(device) = &wanted.watchdog else { return Ok(None) };
+    let settings = match wanted.watchdog_timeout {
+        Some(timeout) => Ok(watchdog::Settings { device: device.clone(), timeout }),
+        None => watchdog::Settings::of(device),
+    };
+    let settings = settings.map_err(|why| usage(format!("--watchdog: {why}")))?;
+    settings.fits(timing.validity(timing.ttl()), timing.request_timeout()).map_err(|why| usage(format!("--watchdog: {why}")))?;
+    Ok(Some(settings))
 }
 
 /// Where the locks of this machine are: with the elections, if those are files; so that whoever shares them shares the locks.

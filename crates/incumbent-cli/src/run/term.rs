@@ -246,8 +246,9 @@ impl Work<'_> {
     /// Gives the guardian the times of the lease as it stands.
     fn keep_lease(&self, guarded: &mut Guarded) {
         let timing = self.terms.election.timing();
-        let kill_at = before(self.leadership.deadline(), timing.kill());
-        guarded.lease(before(kill_at, timing.drain()), kill_at);
+        let deadline = self.leadership.deadline();
+        let kill_at = before(deadline, timing.kill());
+        guarded.lease(before(kill_at, timing.drain()), kill_at, deadline);
     }
 
     fn on_change(&mut self, guarded: &mut Guarded) {

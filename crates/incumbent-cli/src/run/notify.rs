@@ -1,0 +1,62 @@
+//! What systemd wants to hear of a service: that it is ready, what it does, that it is alive. Silent where nobody listens.
+
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
+
+/// The variables by which systemd says where it listens. They are meant for this process and not for the command.
+pub(crate) const VARIABLES: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
+
+/// Whoever started this process and wants to know how it does.
+pub(crate) struct Notify {
+    to: Option<(UnixDatagram, SocketAddr)>,
+    alive_every: Option<Duration>,
+}
+
+impl Notify {
+    /// As the environment says.
+    pub(crate) fn from_environment() -> Notify {
+        let address = std::env::var_os("NOTIFY_SOCKET").and_then(|it| match it.as_bytes() {
+            [b'@', name @ ..] => SocketAddr::from_abstract_name(name).ok(),
+            _ => SocketAddr::from_pathname(&it).ok(),
+        });
+        let to = address.and_then(|it| Some((UnixDatagram::unbound().ok()?, it)));
+        let variable = |name: &str| std::env::var(name).ok();
+        let is_meant = variable("WATCHDOG_PID").is_none_or(|it| it == std::process::id().to_string());
+        // Half of what is allowed, as systemd's manual asks.
+        let alive_every = variable("WATCHDOG_USEC").and_then(|it| it.parse().ok()).map(|it: u64| Duration::from_micros(it / 2));
+        Notify { to, alive_every: alive_every.filter(|it| is_meant && !it.is_zero()) }
+    }
+
+    /// It contends: that is all that "started" means here, or every standby would be restarted.
+    pub(crate) fn ready(&self) {
+        self.tell("READY=1");
+    }
+
+    /// What it does, for `systemctl status`.
+    pub(crate) fn status(&self, what: &str) {
+        self.tell(&format!("STATUS={what}"));
+    }
+
+    /// It ends.
+    pub(crate) fn stopping(&self) {
+        self.tell("STOPPING=1");
+    }
+
+    /// Says that this process is alive for as long as its runtime is, which is what hangs if anything does. Never returns.
+    pub(crate) async fn keep_alive(&self) {
+        let Some(every) = self.alive_every else { return std::future::pending().await };
+        loop {
+            self.tell("WATCHDOG=1");
+            tokio::time::sleep(every).await;
+        }
+    }
+
+    fn tell(&self, what: &str) {
+        if let Some((socket, to)) = &self.to {
+            // One that does not listen any more does not want to hear it.
+            let _ = socket.send_to_addr(what.as_bytes(), to);
+        }
+    }
+}
