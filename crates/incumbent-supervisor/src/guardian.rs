@@ -62,7 +62,8 @@ impl Charge {
         let network_fence = words.next().is_some_and(|it| it == "network-fence");
         let device = words.next().map(PathBuf::from);
         let millis = words.next().and_then(|it| it.to_str().and_then(|it| it.parse().ok()));
-        let watchdog = device.zip(millis).map(|(device, millis)| watchdog::Settings { device, timeout: Duration::from_millis(millis) });
+        let watchdog =
+            device.zip(millis).map(|(device, millis)| watchdog::Settings { device, timeout: Duration::from_millis(millis) });
         Charge { network_fence, watchdog }
     }
 }

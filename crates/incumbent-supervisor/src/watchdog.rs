@@ -35,7 +35,10 @@ impl Settings {
         let told = Path::new("/sys/class/watchdog").join(name);
         let read = |file: &str| fs::read_to_string(told.join(file)).ok().map(|it| it.trim().to_owned());
         let seconds = read("timeout").and_then(|it| it.parse().ok()).ok_or_else(|| {
-            format!("the kernel knows no watchdog {}: load its driver (softdog, if there is no hardware), or say its timeout", device.display())
+            format!(
+                "the kernel knows no watchdog {}: load its driver (softdog, if there is no hardware), or say its timeout",
+                device.display()
+            )
         })?;
         Ok(Settings { device: device.to_owned(), timeout: Duration::from_secs(seconds) })
     }

@@ -154,6 +154,13 @@ impl Engine for Rows {
         })
     }
 
+    async fn annotate(&self, election: &Name, token: Token, text: &str) -> Result<(), Error> {
+        self.on(election, |row| {
+            row.desk.annotate(token, text);
+            Ok(())
+        })
+    }
+
     fn watch(&self, _election: &Name, _bid: Option<&Bid>) -> BoxStream<'static, Result<(), Error>> {
         let hints = stream::unfold(self.changes.subscribe(), async |mut changes| {
             changes.changed().await.ok()?;

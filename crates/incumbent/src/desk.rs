@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use incumbent_protocol::protocol::{Term, Token};
 use serde::{Deserialize, Serialize};
 
-use crate::engine::{Bid, Board, Candidate, Error, Farewell, Leader, Past, Wish};
+use crate::engine::{Bid, Board, Candidate, Error, Farewell, Leader, Note, Past, Wish};
 use crate::identity::Identity;
 
 /// The document. Unknown fields of later versions are dropped.
@@ -31,6 +31,9 @@ pub struct Desk {
     /// Who led before, newest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub past: Vec<Past>,
+    /// What was noted of leaderships, newest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<Note>,
 }
 
 /// A seat that was handed over and not yet taken.
@@ -135,6 +138,14 @@ impl Desk {
         true
     }
 
+    /// Notes something of a leadership, in place of what was noted before.
+    pub fn annotate(&mut self, token: Token, text: &str) {
+        self.notes.retain(|it| it.token != token);
+        let at = self.notes.iter().position(|it| it.token < token).unwrap_or(self.notes.len());
+        self.notes.insert(at, Note { token, text: text.to_owned() });
+        self.notes.truncate(Past::KEPT_MAX);
+    }
+
     /// Leaves a wish for the holder; refused if it is not the one that is meant.
     pub fn ask(&mut self, wish: &Wish) -> Result<(), Error> {
         match &self.holder {
@@ -158,7 +169,12 @@ impl Desk {
 
     /// What people see of it.
     pub fn board(&self, candidates: Vec<Candidate>) -> Board {
-        Board { leaders: self.holder.iter().map(Holder::leader).collect(), candidates, past: self.past.clone() }
+        Board {
+            leaders: self.holder.iter().map(Holder::leader).collect(),
+            candidates,
+            past: self.past.clone(),
+            notes: self.notes.clone(),
+        }
     }
 
     /// Puts an ended leadership on record.

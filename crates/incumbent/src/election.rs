@@ -232,6 +232,12 @@ impl Election {
         self.hub.ask(|engine| async move { engine.raise(&name, above).await }).await
     }
 
+    /// Puts a note on record for the leadership with this token, in office or ended: see [`Board::notes`].
+    pub async fn annotate(&self, token: Token, text: &str) -> Result<(), Error> {
+        let (name, text) = (self.settings.name.clone(), text.to_owned());
+        self.hub.ask(|engine| async move { engine.annotate(&name, token, &text).await }).await
+    }
+
     fn bid(&self) -> Bid {
         let settings = &self.settings;
         let seen = self.seen.load(Ordering::Acquire);

@@ -73,6 +73,10 @@ pub trait Engine: Send + Sync + 'static {
     /// Raises the incarnation so that every later token is greater than `above`: after the engine was restored from a backup or wiped.
     async fn raise(&self, election: &Name, above: Token) -> Result<(), Error>;
 
+    /// Puts a note on record for the leadership with this token, in office or ended, in place of the one before. What it says is the users' business; the
+    /// greatest [`Past::KEPT_MAX`] tokens keep theirs.
+    async fn annotate(&self, election: &Name, token: Token, text: &str) -> Result<(), Error>;
+
     /// Hints: an item whenever the seat may have become free, or anything else on the board has changed.
     ///
     /// With a bid that stands in line, only its predecessor is watched, so that a release wakes one and not all. The stream ends with an error when the
@@ -199,6 +203,18 @@ pub struct Board {
     pub candidates: Vec<Candidate>,
     /// Leaderships that have ended, newest first; at most [`Past::KEPT_MAX`].
     pub past: Vec<Past>,
+    /// What was noted of leaderships, newest first; see [`Engine::annotate`].
+    pub notes: Vec<Note>,
+}
+
+/// What was noted of a leadership.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Note {
+    /// The leadership.
+    #[serde(with = "crate::desk::token_as_number")]
+    pub token: Token,
+    /// What was noted.
+    pub text: String,
 }
 
 /// One who leads.

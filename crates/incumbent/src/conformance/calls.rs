@@ -26,6 +26,7 @@ pub(super) fn cases() -> Vec<Case> {
         case!(a_seat_that_is_handed_over_is_kept_for_the_successor),
         case!(the_board_tells_who_leads_who_waits_and_who_led),
         case!(what_the_leader_proclaims_is_seen),
+        case!(what_is_noted_of_a_leadership_is_kept),
         case!(tokens_rise_above_all_that_were_seen),
         case!(one_that_withdraws_is_not_waited_for),
         case!(a_watch_hints_that_the_seat_is_free),
@@ -235,6 +236,26 @@ async fn what_the_leader_proclaims_is_seen(subject: &dyn Subject) -> Verdict {
     ensure(matches!(renewal, Renewal::Kept { .. }), || "proclaiming cost the seat".to_owned())?;
     fine(engine.release(&election, &a, token, &resigned()).await)?;
     ensure(engine.proclaim(&election, &a, token, "late").await.is_err(), || "one who has left could still proclaim".to_owned())
+}
+
+async fn what_is_noted_of_a_leadership_is_kept(subject: &dyn Subject) -> Verdict {
+    let (election, engine, operator) = (fresh_name("notes"), subject.engine().await, subject.engine().await);
+    let (a, b) = (bid(subject, "a"), bid(subject, "b"));
+    let first = claim_until_granted(&*engine, &election, &a, 3).await?.token;
+    fine(engine.annotate(&election, first, "begun").await)?;
+    fine(operator.annotate(&election, first, "done \"quoted\" ü").await)?;
+    let renewal = fine(engine.renew(&election, &a, first).await)?;
+    ensure(matches!(renewal, Renewal::Kept { .. }), || "a note cost the seat".to_owned())?;
+    fine(engine.release(&election, &a, first, &resigned()).await)?;
+    let second = claim_until_granted(&*engine, &election, &b, 3).await?.token;
+    fine(engine.annotate(&election, second, "b's").await)?;
+    let notes: Vec<_> = fine(operator.look(&election).await)?.notes.into_iter().map(|it| (it.token, it.text)).collect();
+    let expected = [(second, "b's".to_owned()), (first, "done \"quoted\" ü".to_owned())];
+    ensure(notes == expected, || format!("{notes:?}"))?;
+    fine(operator.annotate(&election, first, "after the end").await)?;
+    let noted = fine(operator.look(&election).await)?.notes;
+    ensure(noted.last().is_some_and(|it| it.token == first && it.text == "after the end"), || format!("{noted:?}"))?;
+    fine(engine.release(&election, &b, second, &resigned()).await)
 }
 
 async fn tokens_rise_above_all_that_were_seen(subject: &dyn Subject) -> Verdict {

@@ -98,6 +98,10 @@ impl Engine for Lossy {
         self.through(self.engine.raise(election, above)).await
     }
 
+    async fn annotate(&self, election: &Name, token: Token, text: &str) -> Result<(), Error> {
+        self.through(self.engine.annotate(election, token, text)).await
+    }
+
     fn watch(&self, election: &Name, bid: Option<&Bid>) -> BoxStream<'static, Result<(), Error>> {
         self.engine.watch(election, bid)
     }

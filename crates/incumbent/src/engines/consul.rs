@@ -466,6 +466,14 @@ impl Engine for Consul {
         .await
     }
 
+    async fn annotate(&self, election: &Name, token: Token, text: &str) -> Result<(), Error> {
+        self.change(election, Missing::Make, |_, desk| {
+            desk.annotate(token, text);
+            Ok(Some(Lock::AsItIs))
+        })
+        .await
+    }
+
     fn watch(&self, election: &Name, bid: Option<&Bid>) -> BoxStream<'static, Result<(), Error>> {
         let Ok(place) = Arc::clone(&self.watches).try_acquire_owned() else { return stream::pending().boxed() };
         let watch = Watch {

@@ -586,6 +586,17 @@ impl Engine for Files {
         .await
     }
 
+    async fn annotate(&self, election: &Name, token: Token, text: &str) -> Result<(), Error> {
+        let (name, text) = (election.clone(), text.to_owned());
+        self.blocking(move |it| {
+            it.change_desk(&name, None, |desk| {
+                desk.annotate(token, &text);
+                Ok(())
+            })
+        })
+        .await
+    }
+
     fn watch(&self, election: &Name, bid: Option<&Bid>) -> BoxStream<'static, Result<(), Error>> {
         let holds = |bid: &Bid| {
             let state = self.inner.state.lock().expect("nobody panics with it");

@@ -30,6 +30,7 @@ use self::record::{Mark, Record, Scene};
 use super::knock::knocked;
 use super::observed::{Observed, outlasting};
 use crate::clock;
+use crate::desk::Desk;
 use crate::engine::{Bid, Board, Claim, Engine, Error, Farewell, Grant, Renewal, Wish};
 use crate::guarantees::{Exclusive, Guarantees, Notice, Order, Tokens, WhoseClock};
 use crate::name::Name;
@@ -135,6 +136,25 @@ impl Kubernetes {
             }
         }
     }
+
+    /// Changes the desk; of a Lease that is made for it if there is none.
+    async fn change_or_make(&self, election: &Name, change: impl Fn(&mut Desk) + Send + Sync) -> Result<(), Error> {
+        for _ in 0..CONFLICTS_MAX {
+            let changed = self.change(election, None, |record| {
+                change(&mut record.desk);
+                Ok(Some(()))
+            });
+            if changed.await?.is_some() {
+                return Ok(());
+            }
+            let mut record = Record::new(election);
+            change(&mut record.desk);
+            if let Written::Done(_) = self.client.create(&record.into_lease()).await? {
+                return Ok(());
+            }
+        }
+        Err(Error::refused(format!("somebody makes and deletes the Lease {election} all the time: try again")))
+    }
 }
 
 /// What elections on Kubernetes promise, wherever they are.
@@ -230,9 +250,10 @@ impl Engine for Kubernetes {
         let Some(mut record) = self.record(election).await? else { return Ok(Board::default()) };
         if self.silence(election, &record) >= outlasting(record.duration(TTL_MIN)) {
             record.bury();
-            return Ok(Board { past: record.desk.past, ..Board::default() });
+            return Ok(Board { past: record.desk.past, notes: record.desk.notes, ..Board::default() });
         }
-        Ok(Board { leaders: record.leader().into_iter().collect(), candidates: Vec::new(), past: record.desk.past })
+        let leaders = record.leader().into_iter().collect();
+        Ok(Board { leaders, candidates: Vec::new(), past: record.desk.past, notes: record.desk.notes })
     }
 
     async fn proclaim(&self, election: &Name, bid: &Bid, token: Token, value: &str) -> Result<(), Error> {
@@ -257,21 +278,11 @@ impl Engine for Kubernetes {
     }
 
     async fn raise(&self, election: &Name, above: Token) -> Result<(), Error> {
-        for _ in 0..CONFLICTS_MAX {
-            let raised = self.change(election, None, |record| {
-                record.desk.raise(above);
-                Ok(Some(()))
-            });
-            if raised.await?.is_some() {
-                return Ok(());
-            }
-            let mut record = Record::new(election);
-            record.desk.raise(above);
-            if let Written::Done(_) = self.client.create(&record.into_lease()).await? {
-                return Ok(());
-            }
-        }
-        Err(Error::refused(format!("somebody makes and deletes the Lease {election} all the time: try again")))
+        self.change_or_make(election, |desk| desk.raise(above)).await
+    }
+
+    async fn annotate(&self, election: &Name, token: Token, text: &str) -> Result<(), Error> {
+        self.change_or_make(election, |desk| desk.annotate(token, text)).await
     }
 
     fn watch(&self, election: &Name, _bid: Option<&Bid>) -> BoxStream<'static, Result<(), Error>> {

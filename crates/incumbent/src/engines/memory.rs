@@ -205,6 +205,7 @@ impl Engine for Memory {
                     .map(|it| Candidate { identity: it.identity.clone(), priority: it.priority })
                     .collect(),
                 past: room.desk.past.clone(),
+                notes: room.desk.notes.clone(),
             })
         })
     }
@@ -240,6 +241,14 @@ impl Engine for Memory {
 
     async fn raise(&self, election: &Name, above: Token) -> Result<(), Error> {
         self.in_room(election, |room, _| room.desk.raise(above));
+        Ok(())
+    }
+
+    async fn annotate(&self, election: &Name, token: Token, text: &str) -> Result<(), Error> {
+        self.in_room(election, |room, _| {
+            room.desk.annotate(token, text);
+            room.changes.send_modify(|it| *it += 1);
+        });
         Ok(())
     }
 

@@ -32,7 +32,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use super::dial::{Dialer, Slot, knocked, tls_complaint};
 use super::hints::{Hints, Order as HintOrder, Orders, Topics};
 use crate::desk::whole_ms;
-use crate::engine::{Bid, Board, Candidate, Claim, Engine, Error, Farewell, Grant, Kind, Leader, Past, Renewal, Wish};
+use crate::engine::{Bid, Board, Candidate, Claim, Engine, Error, Farewell, Grant, Kind, Leader, Note, Past, Renewal, Wish};
 use crate::guarantees::{Exclusive, Guarantees, Notice, Order, Tokens, WhoseClock};
 use crate::identity::Identity;
 use crate::name::Name;
@@ -160,7 +160,7 @@ impl Server {
     /// Says whether it lets us in, and makes the tables if they are not there.
     async fn knock(&self) -> Result<(), Error> {
         let probe = "SELECT to_regclass($1) IS NOT NULL";
-        let table = format!("\"{}\".incumbent_past", self.schema.replace('"', "\"\""));
+        let table = format!("\"{}\".incumbent_note", self.schema.replace('"', "\"\""));
         let rows = self.query_once(probe, &[(&table, Type::TEXT)]).await.map_err(|(why, _)| why)?;
         if rows.first().is_some_and(|row| row.get::<_, bool>(0)) { Ok(()) } else { self.make_tables().await }
     }
@@ -518,7 +518,8 @@ impl Engine for Postgres {
         let waiting: Vec<Waiting> = read(&column::<String>(&row, "candidates")?)?;
         let past: Vec<Past> = read(&column::<String>(&row, "past")?)?;
         let candidates = waiting.into_iter().map(|it| Candidate { identity: it.identity, priority: it.priority }).collect();
-        Ok(Board { leaders: leader(&row)?.into_iter().collect(), candidates, past })
+        let notes: Vec<Note> = read(&column::<String>(&row, "notes")?)?;
+        Ok(Board { leaders: leader(&row)?.into_iter().collect(), candidates, past, notes })
     }
 
     async fn withdraw(&self, election: &Name, bid: &Bid) -> Result<(), Error> {
@@ -548,6 +549,14 @@ impl Engine for Postgres {
     async fn raise(&self, election: &Name, above: Token) -> Result<(), Error> {
         let (key, above) = (self.key(election), signed(above));
         self.ask_for(&self.server.statements.raise, &[(&key, Type::TEXT), (&above, Type::INT8)]).await.map(drop)
+    }
+
+    async fn annotate(&self, election: &Name, token: Token, text: &str) -> Result<(), Error> {
+        let key = self.key(election);
+        let (channel, number) = (self.channel(&key), signed(token));
+        let parameters: [Parameter<'_>; 4] =
+            [(&key, Type::TEXT), (&number, Type::INT8), (&text, Type::TEXT), (&channel, Type::TEXT)];
+        self.ask_for(&self.server.statements.annotate, &parameters).await.map(drop)
     }
 
     fn watch(&self, election: &Name, bid: Option<&Bid>) -> BoxStream<'static, Result<(), Error>> {

@@ -21,7 +21,7 @@ use serde::de::DeserializeOwned;
 use super::dial::{Dialer, Line, Slot, knocked, tls_complaint};
 use super::hints::{Hints, Order as HintOrder, Orders, Topics};
 use crate::desk::{incarnation_of, whole_ms};
-use crate::engine::{Bid, Board, Candidate, Claim, Engine, Error, Farewell, Grant, Kind, Leader, Past, Renewal, Wish};
+use crate::engine::{Bid, Board, Candidate, Claim, Engine, Error, Farewell, Grant, Kind, Leader, Note, Past, Renewal, Wish};
 use crate::guarantees::{Exclusive, Guarantees, Notice, Order, Tokens, WhoseClock};
 use crate::identity::Identity;
 use crate::name::Name;
@@ -158,7 +158,7 @@ impl Server {
         let lent = self.slot.borrow(self.connect()).await?;
         let mut connection = lent.connection.clone();
         let mut script = SCRIPT.prepare_invoke();
-        for suffix in ["", ":held", ":line", ":alive", ":papers", ":past"] {
+        for suffix in ["", ":held", ":line", ":alive", ":papers", ":past", ":notes"] {
             script.key(format!("{key}{suffix}"));
         }
         script.arg(action).arg(format!("{key}:"));
@@ -320,7 +320,7 @@ impl Engine for Redis {
     }
 
     async fn look(&self, election: &Name) -> Result<Board, Error> {
-        let (held, line, past): (Vec<String>, Vec<String>, Vec<String>) = self.run(election, "look", &[]).await?;
+        let [held, line, past, notes]: [Vec<String>; 4] = self.run(election, "look", &[]).await?;
         let mut leaders = Vec::new();
         for pair in held.chunks_exact(2) {
             leaders.push(read::<Seated>(&pair[1])?.leader(token_of(&pair[0])?));
@@ -330,10 +330,14 @@ impl Engine for Redis {
             let papers: Papers = read(&pair[1])?;
             Ok(Candidate { identity: Identity::stored(&pair[0]), priority: papers.priority.parse().unwrap_or(0) })
         };
+        let note = |pair: &[String]| Ok(Note { token: token_of(&pair[0])?, text: pair[1].clone() });
+        let mut notes = notes.chunks_exact(2).map(note).collect::<Result<Vec<_>, Error>>()?;
+        notes.sort_by_key(|it| std::cmp::Reverse(it.token));
         Ok(Board {
             leaders,
             candidates: line.chunks_exact(2).map(candidate).collect::<Result<_, Error>>()?,
             past: past.iter().map(|it| read::<Ended>(it)?.past()).collect::<Result<_, Error>>()?,
+            notes,
         })
     }
 
@@ -355,6 +359,10 @@ impl Engine for Redis {
     async fn raise(&self, election: &Name, above: Token) -> Result<(), Error> {
         let answer: Vec<String> = self.run(election, "raise", &[&token_text(above)]).await?;
         if answer == ["spent"] { Err(spent()) } else { Ok(()) }
+    }
+
+    async fn annotate(&self, election: &Name, token: Token, text: &str) -> Result<(), Error> {
+        self.run::<Vec<String>>(election, "annotate", &[&token_text(token), text]).await.map(drop)
     }
 
     fn watch(&self, election: &Name, bid: Option<&Bid>) -> BoxStream<'static, Result<(), Error>> {

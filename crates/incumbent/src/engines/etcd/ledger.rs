@@ -137,6 +137,14 @@ impl Ledger {
         self.clone().desk.token(0, None).map(drop)
     }
 
+    pub(super) fn annotate(&mut self, token: Token, text: &str) {
+        self.desk.annotate(token, text);
+    }
+
+    pub(super) fn notes(&self) -> Vec<crate::engine::Note> {
+        self.desk.notes.clone()
+    }
+
     pub(super) fn past(&self) -> Vec<crate::engine::Past> {
         self.desk.past.clone()
     }

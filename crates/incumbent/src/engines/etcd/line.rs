@@ -78,7 +78,12 @@ impl Line {
             identity: identity(&it.key, it.record.as_ref()),
             priority: it.record.as_ref().map_or(0, |it| it.priority),
         });
-        Ok(Board { leaders: leaders.collect::<Result<_, _>>()?, candidates: candidates.collect(), past: ledger.past() })
+        Ok(Board {
+            leaders: leaders.collect::<Result<_, _>>()?,
+            candidates: candidates.collect(),
+            past: ledger.past(),
+            notes: ledger.notes(),
+        })
     }
 }
 

@@ -157,6 +157,10 @@ impl Engine for Etcd {
         self.raise_incarnation(election, above).await.map_err(Fault::into_error)
     }
 
+    async fn annotate(&self, election: &Name, token: Token, text: &str) -> Result<(), Error> {
+        self.put_on_record(election, token, text).await.map_err(Fault::into_error)
+    }
+
     fn watch(&self, election: &Name, bid: Option<&Bid>) -> BoxStream<'static, Result<(), Error>> {
         match bid {
             Some(bid) => watch::of_bidder(self.client.clone(), self.candidacy(election, &bid.identity)),

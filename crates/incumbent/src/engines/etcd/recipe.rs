@@ -214,6 +214,16 @@ impl Etcd {
         Ok(())
     }
 
+    pub(super) async fn put_on_record(&self, election: &Name, token: Token, text: &str) -> Result<(), Fault> {
+        let keys = self.namespace.keys(election);
+        let note = |ledger: &mut super::ledger::Ledger| {
+            ledger.annotate(token, text);
+            Ok(())
+        };
+        revise(&self.client, &keys, &Guards::new(), Known::nothing(), &[], note).await?;
+        Ok(())
+    }
+
     /// The whole line, and the desk.
     pub(super) async fn whole_board(&self, election: &Name) -> Result<Board, Fault> {
         Ok(Line::read(&self.client, &self.namespace.keys(election)).await?.board()?)

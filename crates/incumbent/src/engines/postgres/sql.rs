@@ -15,6 +15,7 @@ pub(super) struct Statements {
     pub(super) proclaim: String,
     pub(super) ask: String,
     pub(super) raise: String,
+    pub(super) annotate: String,
     pub(super) missed: String,
     pub(super) look: String,
 }
@@ -52,6 +53,7 @@ impl Statements {
             proclaim: fill(PROCLAIM),
             ask: fill(ASK),
             raise: fill(RAISE),
+            annotate: fill(ANNOTATE),
             missed: fill(MISSED),
             look: fill(LOOK),
         }
@@ -91,6 +93,12 @@ CREATE TABLE IF NOT EXISTS {s}.incumbent_past (
   since timestamptz NOT NULL,
   until timestamptz NOT NULL,
   reason text NOT NULL,
+  PRIMARY KEY (election, token)
+);
+CREATE TABLE IF NOT EXISTS {s}.incumbent_note (
+  election text NOT NULL,
+  token bigint NOT NULL,
+  text text NOT NULL,
   PRIMARY KEY (election, token)
 );
 ";
@@ -213,6 +221,17 @@ const RAISE: &str = "\
 INSERT INTO {s}.incumbent_election AS e (election, incarnation) VALUES ($1, ($2::bigint >> 48)::integer + 1)
 ON CONFLICT (election) DO UPDATE SET incarnation = greatest(e.incarnation, EXCLUDED.incarnation)";
 
+/// `$1` election, `$2` token, `$3` text, `$4` channel.
+const ANNOTATE: &str = "\
+WITH noted AS (
+  INSERT INTO {s}.incumbent_note (election, token, text) VALUES ($1, $2, $3) ON CONFLICT (election, token) DO UPDATE SET text = EXCLUDED.text
+), swept AS (
+  DELETE FROM {s}.incumbent_note WHERE election = $1 AND token < (
+    SELECT min(token) FROM (SELECT token FROM {s}.incumbent_note WHERE election = $1 ORDER BY token DESC LIMIT 31) AS newest)
+    AND (SELECT count(*) FROM {s}.incumbent_note WHERE election = $1) > 31
+)
+SELECT pg_notify($4, '*')::text";
+
 /// `$1` election, `$2` identity: is there anything that this one would have been told while it was not listening?
 const MISSED: &str = "\
 SELECT EXISTS (SELECT FROM {s}.incumbent_election WHERE election = $1 AND holder = $2 AND wish IS NOT NULL)
@@ -227,7 +246,9 @@ SELECT e.holder, e.token, e.value, e.priority, (extract(epoch FROM e.since) * 10
     WHERE election = $1 AND expires_at > clock_timestamp() ORDER BY arrived) AS c)::text AS candidates,
   (SELECT coalesce(json_agg(p), '[]') FROM (
     SELECT holder AS identity, token, (extract(epoch FROM since) * 1000)::bigint AS since_ms, (extract(epoch FROM until) * 1000)::bigint AS until_ms, reason
-    FROM {s}.incumbent_past WHERE election = $1 ORDER BY token DESC LIMIT 32) AS p)::text AS past
+    FROM {s}.incumbent_past WHERE election = $1 ORDER BY token DESC LIMIT 32) AS p)::text AS past,
+  (SELECT coalesce(json_agg(n), '[]') FROM (
+    SELECT token, text FROM {s}.incumbent_note WHERE election = $1 ORDER BY token DESC LIMIT 32) AS n)::text AS notes
 FROM (SELECT) AS one LEFT JOIN {s}.incumbent_election e ON e.election = $1 AND e.holder IS NOT NULL AND e.expires_at > clock_timestamp()";
 
 #[cfg(test)]

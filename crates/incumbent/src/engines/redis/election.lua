@@ -6,9 +6,10 @@
 --       alive       sorted set: the same by the instant until which they are waited for
 --       papers      hash: candidate -> name and priority (JSON)
 --       past        list: leaderships that have ended, newest first (JSON)
+--       notes       hash: token -> what was noted of that leadership
 -- ARGV  what to do, the prefix of channels, and what that takes
 -- Instants are microseconds of the server's clock.
-local desk, held, line, alive, papers, past = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local desk, held, line, alive, papers, past, notes = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local action, channels = ARGV[1], ARGV[2]
 local PAST_MAX, INCARNATION_MAX, TERM_MAX = 32, 32767, 2 ^ 48 - 1
 
@@ -253,6 +254,18 @@ function calls.raise(above)
   return { 'done' }
 end
 
+function calls.annotate(token, text)
+  redis.call('HSET', notes, token, text)
+  local tokens = redis.call('HKEYS', notes)
+  if #tokens > PAST_MAX then
+    -- Tokens are decimal numbers of any length: the shorter is the smaller.
+    table.sort(tokens, function(a, b) return #a < #b or (#a == #b and a < b) end)
+    redis.call('HDEL', notes, tokens[1])
+  end
+  changed()
+  return { 'done' }
+end
+
 -- Is there anything that this one would have been told while it was not listening?
 function calls.missed(identity)
   local seats = redis.call('HGETALL', held)
@@ -271,7 +284,7 @@ function calls.look()
     table.insert(candidates, identity)
     table.insert(candidates, redis.call('HGET', papers, identity))
   end
-  return { redis.call('HGETALL', held), candidates, redis.call('LRANGE', past, 0, -1) }
+  return { redis.call('HGETALL', held), candidates, redis.call('LRANGE', past, 0, -1), redis.call('HGETALL', notes) }
 end
 
 expire()

@@ -187,7 +187,7 @@ impl Crowd {
 
     fn board(self, core: &Core, election: &Name) -> Result<Board, Error> {
         let seats = self.seats();
-        let mut board = Board { past: self.ledger.desk.past.clone(), ..Board::default() };
+        let mut board = Board { past: self.ledger.desk.past.clone(), notes: self.ledger.desk.notes.clone(), ..Board::default() };
         for (at, it) in self.present.iter().enumerate() {
             let identity = identity_of(&it.child, &it.text);
             let id = layout::ProtectedId::of(election, &identity);
@@ -416,6 +416,16 @@ impl Engine for ZooKeeper {
             Ok(())
         });
         self.core.in_time(&session, raised).await.map(|_| ())
+    }
+
+    async fn annotate(&self, election: &Name, token: Token, text: &str) -> Result<(), Error> {
+        self.accepts(election)?;
+        let session = self.core.any_session().await?;
+        let noted = self.core.amend(&session, election, None, &[], |ledger| {
+            ledger.desk.annotate(token, text);
+            Ok(())
+        });
+        self.core.in_time(&session, noted).await.map(|_| ())
     }
 
     fn watch(&self, election: &Name, bid: Option<&Bid>) -> BoxStream<'static, Result<(), Error>> {
