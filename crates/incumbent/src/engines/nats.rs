@@ -188,9 +188,7 @@ impl Engine for Nats {
             });
         }
         match record.patience(&bid.identity, bid.ttl).checked_sub(silence).filter(|it| !it.is_zero()) {
-            Some(left) => {
-                Ok(Claim::Occupied { leader: record.desk.holder.map(|it| it.leader()), free_in: Some(left) })
-            }
+            Some(left) => Ok(Claim::Occupied { leader: record.desk.holder.map(|it| it.leader()), free_in: Some(left) }),
             None => self.take(election, record, bid).await,
         }
     }

@@ -89,7 +89,9 @@ impl Bucket {
         }
         let replicas = match place.option("replicas") {
             Some(text) => Some(text.parse().ok().filter(|it| (1..=REPLICAS_MAX).contains(it)).ok_or_else(|| {
-                Error::misconfigured(format!("replicas={text}: say how many servers keep the bucket, 3 for example; at most {REPLICAS_MAX}"))
+                Error::misconfigured(format!(
+                    "replicas={text}: say how many servers keep the bucket, 3 for example; at most {REPLICAS_MAX}"
+                ))
             })?),
             None => None,
         };
@@ -139,7 +141,10 @@ impl Bucket {
         let Config { max_age, storage, discard, max_msgs, max_bytes, max_msgs_per_subject, num_replicas, mirror, sealed, no_ack } =
             &found.config;
         let unfit = if *max_age > 0 {
-            Some("forgets what was not written for a while (it has a TTL), and with it who leads and which tokens were given".to_owned())
+            Some(
+                "forgets what was not written for a while (it has a TTL), and with it who leads and which tokens were given"
+                    .to_owned(),
+            )
         } else if storage != "file" {
             Some(format!("keeps entries in {storage} only: a restart would forget which tokens were given"))
         } else if discard == "old" && (*max_msgs > 0 || *max_bytes > 0) {

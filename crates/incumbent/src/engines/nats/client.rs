@@ -75,7 +75,10 @@ pub(super) struct Client {
 /// What we show. Never printed.
 enum Login {
     Nothing,
-    Password { user: String, password: String },
+    Password {
+        user: String,
+        password: String,
+    },
     Token(String),
     /// The seed of a key.
     Nkey(String),
@@ -216,12 +219,7 @@ impl Client {
             .boxed())
     }
 
-    async fn request<T: DeserializeOwned>(
-        &self,
-        subject: &str,
-        headers: HeaderMap,
-        payload: String,
-    ) -> Result<T, Failure> {
+    async fn request<T: DeserializeOwned>(&self, subject: &str, headers: HeaderMap, payload: String) -> Result<T, Failure> {
         let lent = self.borrow().await.map_err(Failure::NotSent)?;
         let answer = lent.connection.request(subject, headers, payload).await;
         match &answer {
@@ -342,7 +340,9 @@ impl Client {
                 if code::NOT_ENABLED.contains(&err_code) {
                     no_jetstream(host, &description)
                 } else if task == Task::MakeBucket {
-                    Error::misconfigured(format!("{told}: there is no bucket and it cannot be made; let an operator run `{command}`"))
+                    Error::misconfigured(format!(
+                        "{told}: there is no bucket and it cannot be made; let an operator run `{command}`"
+                    ))
                 } else if err_code == code::TOO_LARGE {
                     Error::misconfigured(format!("{told}: publish a shorter value, or let the bucket take larger ones"))
                 } else if err_code == code::NO_STREAM || code::NOT_NOW.contains(&err_code) {
@@ -360,7 +360,9 @@ impl Client {
             if self.tls_wanted {
                 return about_tls;
             }
-            return Error::misconfigured(format!("NATS at {host} wants TLS: say tls=on, or ca=FILE if its authority is your own"));
+            return Error::misconfigured(format!(
+                "NATS at {host} wants TLS: say tls=on, or ca=FILE if its authority is your own"
+            ));
         }
         let cause = innermost(why);
         match why.kind() {
@@ -402,7 +404,9 @@ impl Login {
             std::fs::read_to_string(file).map_err(|why| Error::misconfigured(format!("cannot read {what} from {file}: {why}")))
         };
         let login = match (place.option("creds"), place.option("nkey"), place.credentials()?) {
-            (Some(_), Some(_), _) => return Err(Error::misconfigured("creds=FILE and nkey=FILE are two ways in: leave one of them out")),
+            (Some(_), Some(_), _) => {
+                return Err(Error::misconfigured("creds=FILE and nkey=FILE are two ways in: leave one of them out"));
+            }
             (Some(file), None, _) => Login::Credentials(text(file, "the credentials")?),
             (None, Some(file), _) => Login::Nkey(text(file, "the seed of the key")?.trim().to_owned()),
             (None, None, None) => Login::Nothing,
@@ -422,7 +426,9 @@ impl Login {
             Login::Token(token) => options.token(token.clone()),
             Login::Nkey(seed) => options.nkey(seed.clone()),
             Login::Credentials(text) => options.credentials(text).map_err(|why: io::Error| {
-                Error::misconfigured(format!("the file of creds=FILE holds no credentials ({why}): make one with `nsc generate creds`"))
+                Error::misconfigured(format!(
+                    "the file of creds=FILE holds no credentials ({why}): make one with `nsc generate creds`"
+                ))
             })?,
         })
     }

@@ -25,12 +25,7 @@ struct Followed {
 }
 
 /// Serves orders whose topics are names of elections.
-pub(super) async fn hear(
-    client: Arc<Client>,
-    prefix: String,
-    observed: Arc<Mutex<Observed<Mark>>>,
-    mut orders: Orders,
-) -> Error {
+pub(super) async fn hear(client: Arc<Client>, prefix: String, observed: Arc<Mutex<Observed<Mark>>>, mut orders: Orders) -> Error {
     let connection = match client.connection().await {
         Ok(connection) => connection,
         Err(why) => return why,
