@@ -52,14 +52,16 @@ mod code {
     pub(super) const STREAM_NAME_IN_USE: u32 = 10058;
     pub(super) const NO_STREAM: u32 = 10059;
     pub(super) const OTHER_REVISION: [u32; 2] = [10071, 10164];
+    /// Servers do not find each other yet.
+    pub(super) const NOT_YET: [u32; 3] = [10005, 10008, 10009];
     /// Limits, missing resources or servers: said before anything is stored.
-    pub(super) const NOT_NOW: [u32; 9] = [10002, 10005, 10008, 10023, 10026, 10027, 10028, 10047, 10074];
+    pub(super) const NOT_NOW: [u32; 10] = [10002, 10005, 10008, 10009, 10023, 10026, 10027, 10028, 10047, 10074];
 }
 
 /// One bucket on one NATS.
 pub(super) struct Client {
     hosts: Vec<String>,
-    /// The one that let us in when last tried.
+    /// The one that was tried last.
     at: AtomicUsize,
     login: Login,
     tls: ClientConfig,
@@ -143,9 +145,10 @@ enum Task {
 impl Client {
     pub(super) fn new(place: &Place) -> Result<Client, Error> {
         let files = place.tls()?;
+        let hosts = place.hosts_or_local(USUAL_PORT);
         Ok(Client {
-            hosts: place.hosts_or_local(USUAL_PORT),
-            at: AtomicUsize::new(0),
+            at: AtomicUsize::new(hosts.len() - 1),
+            hosts,
             login: Login::of(place)?,
             tls: files.as_ref().map_or_else(|| Ok(unused_config()), client_config_for_the_name)?,
             tls_wanted: files.is_some(),
@@ -245,15 +248,19 @@ impl Client {
         &self.hosts[self.at.load(Ordering::Relaxed) % self.hosts.len()]
     }
 
-    /// A connection to the first host that takes us, beginning with the one that did last, with a bucket that is fit.
+    /// A connection to the first host that takes us and has a bucket that is fit. Each time another is asked first, before anything is waited for: the last one may be cut
+    /// off from the others, take us, and leave us without an answer until our caller gives up.
     async fn connect(&self) -> Result<Connection, Error> {
         let mut trouble = None;
         for _ in 0..self.hosts.len() {
+            self.at.fetch_add(1, Ordering::Relaxed);
             match self.connect_to(self.host()).await {
-                Ok(connection) => return self.look_at_bucket(&connection).await.map(|()| connection),
+                Ok(connection) => match self.look_at_bucket(&connection).await {
+                    Ok(()) => return Ok(connection),
+                    Err(why) => trouble = Some(why),
+                },
                 Err(why) => trouble = Some(why),
             }
-            self.at.fetch_add(1, Ordering::Relaxed);
         }
         Err(trouble.expect("there is at least one host"))
     }
@@ -279,6 +286,7 @@ impl Client {
                 std::future::ready(())
             });
         let client = options.connect(format!("nats://{host}")).await.map_err(|why| self.complaint(host, &why))?;
+        // Whoever listens for hints on an older one moves over.
         self.made.send_modify(|it| *it += 1);
         Ok(Connection { client, health, replaced: self.made.subscribe() })
     }
@@ -340,9 +348,8 @@ impl Client {
                 if code::NOT_ENABLED.contains(&err_code) {
                     no_jetstream(host, &description)
                 } else if task == Task::MakeBucket {
-                    Error::misconfigured(format!(
-                        "{told}: there is no bucket and it cannot be made; let an operator run `{command}`"
-                    ))
+                    let advice = format!("{told}: there is no bucket and it cannot be made; let an operator run `{command}`");
+                    if code::NOT_YET.contains(&err_code) { Error::refused(advice) } else { Error::misconfigured(advice) }
                 } else if err_code == code::TOO_LARGE {
                     Error::misconfigured(format!("{told}: publish a shorter value, or let the bucket take larger ones"))
                 } else if err_code == code::NO_STREAM || code::NOT_NOW.contains(&err_code) {
