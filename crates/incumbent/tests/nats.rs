@@ -311,7 +311,9 @@ async fn trouble_is_said_in_one_line_with_what_to_do() {
     let forgetful = Nats::recent().without_jetstream().start().expect("NATS starts");
     let limited = r#"authorization { users: [ { user: limited, password: x, permissions: {
         publish: { deny: "$JS.API.STREAM.CREATE.>" } } }, { user: reader, password: x, permissions: {
-        publish: { deny: "$KV.>" } } } ] }"#;
+        publish: { deny: "$KV.>" } } }, { user: exact, password: x, permissions: {
+        publish: { allow: ["$KV.incumbent.>", "$JS.API.STREAM.INFO.KV_incumbent", "$JS.API.STREAM.MSG.GET.KV_incumbent",
+            "$JS.API.CONSUMER.CREATE.KV_incumbent.>"] }, subscribe: { allow: "_INBOX.>" } } } ] }"#;
     let limited = Nats::recent().settings(limited).start().expect("NATS starts");
     let (ca, stranger, own) = (certificates.authority(), certificates.stranger(), certificates.client());
     let (ca, stranger) = (ca.display(), stranger.display());
@@ -367,6 +369,19 @@ async fn trouble_is_said_in_one_line_with_what_to_do() {
     let reader = open(&format!("nats://reader:x@127.0.0.1:{limited}/t")).await.expect("it may make a bucket");
     let why = reader.claim(&fresh_name("rights"), &bid(&at(limited), "a")).await.expect_err("it may not write");
     assert!(why.kind() == Kind::Misconfigured && why.to_string().contains("$KV.incumbent.>"), "{why:?}");
+
+    // What is documented is enough, for hints too.
+    let (exact, election) = (format!("nats://exact:x@127.0.0.1:{limited}/t"), fresh_name("exact"));
+    let (first, second) = (open(&exact).await.expect("there is a bucket"), open(&exact).await.expect("there is a bucket"));
+    let (a, b) = (bid(&at(limited), "a"), bid(&at(limited), "b"));
+    let held = token(&*first, &election, &a).await.expect("it may").expect("free");
+    let mut hints = second.watch(&election, Some(&b));
+    // The first comes at once, the second with what is there.
+    for _ in 0..2 {
+        timeout(TTL, hints.next()).await.expect("a hint").expect("it goes on").expect("it may");
+    }
+    first.release(&election, &a, held, &resigned()).await.expect("it may");
+    timeout(TTL, hints.next()).await.expect("a hint").expect("it goes on").expect("it may");
 
     // A server that is away may come back: the engine opens, and each call says what is the matter.
     let engine = open("nats://127.0.0.1:1/t").await.expect("it may come back");

@@ -39,6 +39,7 @@ struct Config {
     mirror: Option<serde_json::Value>,
     sealed: bool,
     no_ack: bool,
+    persist_mode: String,
 }
 
 impl Default for Config {
@@ -54,6 +55,7 @@ impl Default for Config {
             mirror: None,
             sealed: false,
             no_ack: false,
+            persist_mode: String::new(),
         }
     }
 }
@@ -138,8 +140,19 @@ impl Bucket {
 
     /// Complains about one that is there and cannot be trusted with elections.
     pub(super) fn check(&self, found: &Described) -> Result<(), Error> {
-        let Config { max_age, storage, discard, max_msgs, max_bytes, max_msgs_per_subject, num_replicas, mirror, sealed, no_ack } =
-            &found.config;
+        let Config {
+            max_age,
+            storage,
+            discard,
+            max_msgs,
+            max_bytes,
+            max_msgs_per_subject,
+            num_replicas,
+            mirror,
+            sealed,
+            no_ack,
+            persist_mode,
+        } = &found.config;
         let unfit = if *max_age > 0 {
             Some(
                 "forgets what was not written for a while (it has a TTL), and with it who leads and which tokens were given"
@@ -149,6 +162,8 @@ impl Bucket {
             Some(format!("keeps entries in {storage} only: a restart would forget which tokens were given"))
         } else if discard == "old" && (*max_msgs > 0 || *max_bytes > 0) {
             Some("throws away old entries when it is full, and with them who leads".to_owned())
+        } else if persist_mode == "async" {
+            Some("acknowledges what it has not written yet (persist_mode: async)".to_owned())
         } else if mirror.is_some() || *sealed || *no_ack {
             Some("is a mirror, sealed, or acknowledges nothing: nothing can be written to it for sure".to_owned())
         } else if *max_msgs_per_subject < 1 {
@@ -207,6 +222,7 @@ mod tests {
             ("{\"discard\":\"old\",\"max_msgs\":10}", "throws away"),
             ("{\"mirror\":{\"name\":\"KV_x\"}}", "mirror"),
             ("{\"sealed\":true}", "sealed"),
+            ("{\"persist_mode\":\"async\"}", "persist_mode"),
             ("{\"max_msgs_per_subject\":-1}", "no bucket"),
         ] {
             let why = bucket.check(&found(unfit)).expect_err(unfit).to_string();

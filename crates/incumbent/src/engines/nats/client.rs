@@ -201,8 +201,11 @@ impl Client {
         let trouble = |why: &dyn std::fmt::Display| Error::refused(format!("no hints from NATS: {why}"));
         let jetstream = async_nats::jetstream::new(connection.client.clone());
         let stream = jetstream.get_stream_no_info(self.bucket.stream()).await.map_err(|why| trouble(&why))?;
+        let inbox = connection.client.new_inbox();
         let wanted = push::OrderedConfig {
-            deliver_subject: connection.client.new_inbox(),
+            // One with a name is asked for by a subject that tells the key, so that rights can be given by keys.
+            name: inbox.rsplit('.').next().map(|it| format!("incumbent-{it}")),
+            deliver_subject: inbox,
             filter_subject: self.bucket.subject(key),
             deliver_policy: DeliverPolicy::LastPerSubject,
             replay_policy: ReplayPolicy::Instant,
@@ -443,7 +446,8 @@ impl Login {
 
 impl Connection {
     fn is_broken(&self) -> bool {
-        self.health.borrow().broken
+        // Nobody left to tell is the end of the client, too.
+        self.health.borrow().broken || self.health.has_changed().is_err()
     }
 
     /// Ends when the connection does, or when somebody has replaced it because it did not answer.
