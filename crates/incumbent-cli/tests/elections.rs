@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use incumbent::{Election, Identity, Next, Timing};
-use incumbent_testbed::{Certificates, Consul, Etcd, Redis, Server as _, ZooKeeper, eventually};
+use incumbent_testbed::{Certificates, Consul, Etcd, Nats, Redis, Server as _, ZooKeeper, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -462,12 +462,14 @@ fn every_engine_speaks_tls_beside_the_others() {
     let redis = Redis::debian().tls(certificates.server()).start().unwrap();
     let zookeeper = ZooKeeper::debian().tls(certificates.server()).start().unwrap();
     let consul = Consul::plan().tls(certificates.server()).start().unwrap();
+    let nats = Nats::recent().tls(certificates.server()).start().unwrap();
     let (ca, stranger) = (certificates.authority(), certificates.stranger());
     for place in [
         format!("etcd://localhost:{}/tls", etcd.port()),
         format!("redis://localhost:{}/tls", redis.port()),
         format!("zookeeper://localhost:{}/tls", zookeeper.port()),
         format!("consul://localhost:{}/tls", consul.port()),
+        format!("nats://localhost:{}/tls", nats.port()),
     ] {
         ends(&mut on(&format!("{place}?ca={}", ca.display()), &["who", "billing"]), 4);
         let output = on(&format!("{place}?ca={}", stranger.display()), &["who", "billing"]).output().unwrap();

@@ -47,7 +47,7 @@ pub use consul::{Consul, ConsulPlan};
 pub use contender::Contender;
 pub use etcd::{Etcd, EtcdCluster, EtcdPlan};
 pub use kubernetes::{Kubernetes, KubernetesPlan};
-pub use nats::{Nats, NatsPlan};
+pub use nats::{Nats, NatsCluster, NatsPlan};
 pub use patience::eventually;
 pub use postgres::{POSTGRES_DATABASE, POSTGRES_PASSWORD, POSTGRES_USER, Passwords, PgBouncer, Postgres, PostgresPlan};
 pub use process::Process;

@@ -1,6 +1,6 @@
 //! Clusters elect a leader, survive the loss of one, and want a password where told so.
 
-use incumbent_testbed::{Etcd, Server as _, ZooKeeper};
+use incumbent_testbed::{Etcd, Nats, Server as _, ZooKeeper};
 
 const QUICK: [&str; 2] = ["--dial-timeout=200ms", "--command-timeout=200ms"];
 
@@ -30,6 +30,15 @@ fn an_ensemble_of_zookeeper_survives_its_leader() {
     assert_ne!(old, new);
     ensemble.members()[old].restart().unwrap();
     assert!(ensemble.members()[new].monitor().unwrap().contains_key("zk_packets_received"));
+}
+
+#[test]
+fn a_cluster_of_nats_survives_its_leader() {
+    let cluster = Nats::recent().start_cluster(3).unwrap();
+    let old = cluster.leader().unwrap();
+    cluster.members()[old].kill();
+    assert_ne!(cluster.leader_after(old).unwrap(), old);
+    cluster.members()[old].restart().unwrap();
 }
 
 #[test]

@@ -373,3 +373,22 @@ fn nothing_is_lost_on_postgres() {
     let login = "incumbent:a%20password%20with%20spaces%20%26%20signs%2F%2540";
     nothing_is_lost_on(&format!("postgres://{login}@{}/postgres/jobs/seat", postgres.address()), Duration::from_secs(1));
 }
+
+#[cfg(feature = "nats")]
+#[test]
+fn nothing_is_lost_on_nats() {
+    use incumbent_testbed::{Nats, Server as _};
+    let nats = Nats::recent().start().expect("cargo xtask install");
+    nothing_is_lost_on(&format!("nats://{}/jobs/seat", nats.address()), Duration::from_secs(1));
+}
+
+#[cfg(feature = "kubernetes")]
+#[test]
+fn nothing_is_lost_on_kubernetes() {
+    use incumbent_testbed::Kubernetes;
+    let kubernetes = Kubernetes::start().expect("a free port");
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let file = folder.path().join("kubeconfig");
+    std::fs::write(&file, kubernetes.kubeconfig()).expect("writable");
+    nothing_is_lost_on(&format!("kubernetes:default/seat?kubeconfig={}", file.display()), Duration::from_secs(1));
+}

@@ -9,6 +9,8 @@ pub mod file;
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
 pub mod memory;
+#[cfg(feature = "nats")]
+pub mod nats;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "redis")]
@@ -18,13 +20,15 @@ pub mod zookeeper;
 
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod dial;
-#[cfg(any(feature = "postgres", feature = "redis"))]
+#[cfg(any(feature = "nats", feature = "postgres", feature = "redis"))]
 mod hints;
-#[cfg(any(feature = "consul", feature = "kubernetes", feature = "postgres", feature = "redis"))]
+#[cfg(any(feature = "consul", feature = "kubernetes", feature = "nats", feature = "postgres", feature = "redis"))]
 mod knock;
-#[cfg(any(feature = "consul", feature = "kubernetes"))]
+#[cfg(any(feature = "consul", feature = "kubernetes", feature = "nats"))]
 mod observed;
-#[cfg(any(feature = "consul", feature = "postgres", feature = "redis"))]
+#[cfg(any(feature = "nats", feature = "postgres", feature = "redis"))]
+mod slot;
+#[cfg(any(feature = "consul", feature = "nats", feature = "postgres", feature = "redis"))]
 mod tls;
 
 use std::sync::Arc;
@@ -71,6 +75,8 @@ pub async fn open(place: &Place) -> Result<Arc<dyn Engine>, Error> {
         "postgres" => postgres::Postgres::open(place).await,
         #[cfg(feature = "redis")]
         "redis" => redis::Redis::open(place).await,
+        #[cfg(feature = "nats")]
+        "nats" => nats::Nats::open(place).await,
         unknown => Err(unknown_scheme(unknown)),
     }
 }
@@ -93,6 +99,8 @@ pub fn built_in() -> Vec<Guarantees> {
         postgres::promises(),
         #[cfg(feature = "redis")]
         redis::promises(),
+        #[cfg(feature = "nats")]
+        nats::promises(),
     ]
 }
 

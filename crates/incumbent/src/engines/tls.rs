@@ -52,13 +52,25 @@ fn complaint(address: &str, error: &rustls::Error) -> String {
 }
 
 /// One that trusts nobody, for a client that wants to be told how to speak TLS although it will not.
-#[cfg(feature = "consul")]
+#[cfg(any(feature = "consul", feature = "nats"))]
 pub(super) fn unused_config() -> ClientConfig {
     config_trusting(RootCertStore::empty()).with_no_client_auth()
 }
 
 /// What to trust and what to show.
+#[cfg(any(feature = "consul", feature = "postgres", feature = "redis"))]
 pub(super) fn client_config(files: &TlsFiles) -> Result<ClientConfig, Error> {
+    showing(files, config_trusting(roots(files)?))
+}
+
+/// The same for a client that can only expect a certificate for the host it speaks to: `server-name=` is looked after here.
+#[cfg(feature = "nats")]
+pub(super) fn client_config_for_the_name(files: &TlsFiles) -> Result<ClientConfig, Error> {
+    let Some(name) = &files.server_name else { return showing(files, config_trusting(roots(files)?)) };
+    showing(files, named::config_trusting(roots(files)?, name)?)
+}
+
+fn roots(files: &TlsFiles) -> Result<RootCertStore, Error> {
     let mut roots = RootCertStore::empty();
     match &files.ca {
         Some(file) => {
@@ -73,7 +85,10 @@ pub(super) fn client_config(files: &TlsFiles) -> Result<ClientConfig, Error> {
             }
         }
     }
-    let config = config_trusting(roots);
+    Ok(roots)
+}
+
+fn showing(files: &TlsFiles, config: ConfigBuilder<ClientConfig, WantsClientCert>) -> Result<ClientConfig, Error> {
     match (&files.cert, &files.key) {
         (Some(cert), Some(key)) => {
             let secret = PrivateKeyDer::from_pem_file(key).map_err(|why| unusable(key, why))?;
@@ -100,4 +115,76 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
 
 fn unusable(file: &Path, why: impl Display) -> Error {
     Error::misconfigured(format!("cannot use {} for TLS: {why}", file.display()))
+}
+
+/// Certificates that must be for a name of our choice, whatever the client asks for.
+#[cfg(feature = "nats")]
+mod named {
+    use std::sync::Arc;
+
+    use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+    use rustls::client::{WantsClientCert, WebPkiServerVerifier};
+    use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+    use rustls::{ClientConfig, ConfigBuilder, DigitallySignedStruct, RootCertStore, SignatureScheme};
+
+    use crate::engine::Error;
+
+    pub(super) fn config_trusting(
+        roots: RootCertStore,
+        name: &str,
+    ) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, Error> {
+        let expected = ServerName::try_from(name.to_owned())
+            .map_err(|_| Error::misconfigured(format!("{name:?} can be no name in a certificate: say server-name=NAME")))?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let usual = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+            .build()
+            .map_err(|why| Error::misconfigured(format!("cannot check certificates ({why}): name an authority with ca=FILE")))?;
+        Ok(ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("ring speaks TLS 1.2 and 1.3")
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Named { usual, expected })))
+    }
+
+    /// Checks all that is usually checked, for the expected name.
+    #[derive(Debug)]
+    struct Named {
+        usual: Arc<WebPkiServerVerifier>,
+        expected: ServerName<'static>,
+    }
+
+    impl ServerCertVerifier for Named {
+        fn verify_server_cert(
+            &self,
+            certificate: &CertificateDer<'_>,
+            between: &[CertificateDer<'_>],
+            _asked_for: &ServerName<'_>,
+            ocsp: &[u8],
+            now: UnixTime,
+        ) -> Result<ServerCertVerified, rustls::Error> {
+            self.usual.verify_server_cert(certificate, between, &self.expected, ocsp, now)
+        }
+
+        fn verify_tls12_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            self.usual.verify_tls12_signature(message, certificate, signature)
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            self.usual.verify_tls13_signature(message, certificate, signature)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            self.usual.supported_verify_schemes()
+        }
+    }
 }
