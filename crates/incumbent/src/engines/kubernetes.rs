@@ -21,6 +21,7 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use incumbent_protocol::protocol::Token;
+use incumbent_protocol::time::Instant;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::WatchEvent;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -40,6 +41,8 @@ const TTL_MIN: Duration = Duration::from_secs(1);
 const TTL_MAX: Duration = Duration::from_secs(86_400);
 /// Each watch is a connection. Elections beyond that ask now and then.
 const WATCHES_MAX: usize = 100;
+/// A free seat is taken as it was seen up to this long ago: as a hint brings it.
+const VACANCY_AGE_MAX: Duration = Duration::from_secs(1);
 /// So often a write is tried that others get in the way of. They write seldom.
 const CONFLICTS_MAX: usize = 16;
 
@@ -49,8 +52,12 @@ pub struct Kubernetes {
     observed: Arc<Mutex<Observed<Mark>>>,
     /// Leases as the last renewal left them: the next one need not read them first.
     held: Mutex<BTreeMap<Name, Lease>>,
+    /// Free seats, as watches have seen them: who is told of one need not read it first.
+    vacancies: Vacancies,
     watches: Arc<Semaphore>,
 }
+
+type Vacancies = Arc<Mutex<BTreeMap<Name, (Record, Instant)>>>;
 
 impl Kubernetes {
     /// The Kubernetes that a URL names, or that this process runs in.
@@ -67,6 +74,7 @@ impl Kubernetes {
             client,
             observed: Arc::default(),
             held: Mutex::default(),
+            vacancies: Vacancies::default(),
             watches: Arc::new(Semaphore::new(WATCHES_MAX)),
         }))
     }
@@ -180,6 +188,13 @@ impl Engine for Kubernetes {
     }
 
     async fn claim(&self, election: &Name, bid: &Bid) -> Result<Claim, Error> {
+        let vacancy = locked(&self.vacancies).remove(election);
+        if let Some((record, _)) = vacancy.filter(|(_, seen)| clock::now() - *seen <= VACANCY_AGE_MAX)
+            // Should it have changed since, its version has too, and it is read.
+            && let Claim::Granted(grant) = self.take(election, record, bid).await?
+        {
+            return Ok(Claim::Granted(grant));
+        }
         let Some(record) = self.record(election).await? else {
             return self.create(election, Record::new(election), bid).await;
         };
@@ -279,6 +294,7 @@ impl Engine for Kubernetes {
         let watch = Watch {
             client: self.client.clone(),
             observed: Arc::clone(&self.observed),
+            vacancies: Arc::clone(&self.vacancies),
             election: election.clone(),
             version: None,
             events: None,
@@ -301,6 +317,7 @@ struct Watch {
     client: Client,
     /// Told of every sign of life, so that the span of silence begins when it does.
     observed: Arc<Mutex<Observed<Mark>>>,
+    vacancies: Vacancies,
     election: Name,
     /// The last one seen; `None` if it has to be asked for.
     version: Option<String>,
@@ -333,6 +350,7 @@ impl Watch {
                 Some(Ok(WatchEvent::Deleted(lease))) => {
                     self.version.clone_from(&lease.metadata.resource_version);
                     self.scene = None;
+                    locked(&self.vacancies).remove(&self.election);
                     return Ok(());
                 }
                 Some(Ok(WatchEvent::Bookmark(bookmark))) => self.version = Some(bookmark.metadata.resource_version),
@@ -352,7 +370,13 @@ impl Watch {
         if let Some(record) = &record {
             locked(&self.observed).unchanged_for(&self.election, record.mark(), clock::now());
         }
-        let scene = record.map(|it| it.scene());
+        let scene = record.as_ref().map(Record::scene);
+        let is_free = |record: &Record| record.leader().is_none() && record.desk.kept.is_none();
+        let vacancy = record.filter(is_free).map(|record| (record, clock::now()));
+        match vacancy {
+            Some(vacancy) => locked(&self.vacancies).insert(self.election.clone(), vacancy),
+            None => locked(&self.vacancies).remove(&self.election),
+        };
         let new = self.scene != scene;
         self.scene = scene;
         new
