@@ -15,22 +15,24 @@ use std::time::{Duration, Instant};
 use incumbent::Election;
 use incumbent::conformance::fresh_name;
 use incumbent::engines::memory::Memory;
-use incumbent_testbed::{Consul, Etcd, Kubernetes, Postgres, Redis, Server as _, ZooKeeper};
+use incumbent_testbed::{Consul, Etcd, Kubernetes, Postgres, Redis, Relay, Server as _, Way, ZooKeeper};
 use tokio::sync::Notify;
 
 use contender::{Contender, InLibrary, OnEngine};
 
 const TTL: Duration = Duration::from_secs(15);
 /// Of taking a free seat.
-const ACQUIRE_ROUNDS: usize = 400;
-/// Of handing it over; each has a pause before it.
-const HAND_OVER_ROUNDS: usize = 200;
-/// After this long whoever waits does so, and what is done after an election is done.
+const ACQUIRE_ROUNDS: usize = 100;
+/// Of handing it over.
+const HAND_OVER_ROUNDS: usize = 60;
+/// So long a seat is held. After that whoever waits does so, and what is done after an election is done.
 const PAUSE: Duration = Duration::from_millis(20);
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).filter(|it| !it.starts_with("--")).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    // Some clients need to be told, though none of them encrypts anything here.
+    let _already_chosen = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     if let [thousand::HOLD, url] = words[..] {
         return runtime.block_on(thousand::hold(url));
@@ -41,7 +43,13 @@ fn main() {
     }
     if wanted("acquire") {
         let only: Vec<&str> = words.iter().copied().filter(|it| *it != "acquire").collect();
-        runtime.block_on(acquire_and_hand_over(&only));
+        println!(
+            "A free seat taken ({ACQUIRE_ROUNDS} rounds), and one handed over to a candidate that waits ({HAND_OVER_ROUNDS} rounds): medians, in turns"
+        );
+        for distance in [Distance::Here, Distance::Away] {
+            runtime.block_on(acquire_and_hand_over(&only, distance));
+        }
+        println!();
     }
     if wanted("herd") {
         runtime.block_on(herd::wakes_one());
@@ -67,55 +75,90 @@ async fn check() {
     leadership.resign().await.expect("released");
 }
 
+/// Where the engine is.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Distance {
+    /// On the same machine: all that is spent is spent by the programs.
+    Here,
+    /// As in another building: half a millisecond each way.
+    Away,
+}
+
+const ONE_WAY: Duration = Duration::from_micros(500);
+
+/// The way to a server.
+struct Road {
+    port: u16,
+    _relay: Option<Relay>,
+}
+
+impl Distance {
+    fn to(self, port: u16) -> Road {
+        match self {
+            Distance::Here => Road { port, _relay: None },
+            Distance::Away => {
+                let relay = Relay::before(&format!("127.0.0.1:{port}")).expect("a free port");
+                relay.requests(Way::Delay(ONE_WAY));
+                relay.replies(Way::Delay(ONE_WAY));
+                Road { port: relay.port(), _relay: Some(relay) }
+            }
+        }
+    }
+}
+
 /// Each engine beside the recipe that somebody would write with the same client crate. With words, only the engines that they name.
-async fn acquire_and_hand_over(only: &[&str]) {
-    println!(
-        "A free seat taken ({ACQUIRE_ROUNDS} rounds), and one handed over to a candidate that waits ({HAND_OVER_ROUNDS} rounds): medians, in turns"
-    );
-    println!("  {:<11}{:<10} {:>10} {:>10} {:>6} {:>10} {:>6}", "", "", "by hand", "engine", "ratio", "library", "ratio");
+async fn acquire_and_hand_over(only: &[&str], distance: Distance) {
+    let place = match distance {
+        Distance::Here => "same machine",
+        Distance::Away => "1 ms away",
+    };
+    println!("  {place:<21} {:>10} {:>10} {:>6} {:>10} {:>6}", "by hand", "engine", "ratio", "library", "ratio");
     let wanted = |name: &str| only.is_empty() || only.contains(&name);
-    if wanted("file") {
+    if wanted("file") && distance == Distance::Here {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let by_hand = |me| by_hand::File::new(directory.path(), me);
-        row("file", &format!("file:{}", directory.path().display()), [Box::new(by_hand("a")), Box::new(by_hand("b"))]).await;
+        let by_hand = |me| Box::new(by_hand::File::new(directory.path(), me)) as Box<dyn Contender>;
+        row("file", &format!("file:{}", directory.path().display()), [by_hand("a"), by_hand("b")]).await;
     }
     if wanted("redis") {
-        let redis = Redis::debian().start().expect("Redis starts");
-        let by_hand = async |me| Box::new(by_hand::Redis::connect(redis.port(), me).await) as Box<dyn Contender>;
-        row("redis", &format!("redis://{}/bench", redis.address()), [by_hand("a").await, by_hand("b").await]).await;
+        let server = Redis::debian().start().expect("Redis starts");
+        let road = distance.to(server.port());
+        let by_hand = async |me| Box::new(by_hand::Redis::connect(road.port, me).await) as Box<dyn Contender>;
+        row("redis", &format!("redis://127.0.0.1:{}/bench", road.port), [by_hand("a").await, by_hand("b").await]).await;
     }
     if wanted("postgres") {
-        let postgres = Postgres::debian().durable().start().expect("PostgreSQL starts");
-        let by_hand = async |me| Box::new(by_hand::Postgres::connect(postgres.port(), me).await) as Box<dyn Contender>;
-        row("postgres", &postgres_url(postgres.port()), [by_hand("a").await, by_hand("b").await]).await;
+        let server = Postgres::debian().durable().start().expect("PostgreSQL starts");
+        let road = distance.to(server.port());
+        let by_hand = async |me| Box::new(by_hand::Postgres::connect(road.port, me).await) as Box<dyn Contender>;
+        row("postgres", &postgres_url(road.port), [by_hand("a").await, by_hand("b").await]).await;
     }
     if wanted("etcd") {
-        let etcd = Etcd::recent().start().expect("etcd starts");
-        let by_hand = async |me| Box::new(by_hand::Etcd::connect(etcd.port(), me).await) as Box<dyn Contender>;
-        row("etcd", &format!("etcd://{}/bench", etcd.address()), [by_hand("a").await, by_hand("b").await]).await;
+        let server = Etcd::recent().start().expect("etcd starts");
+        let road = distance.to(server.port());
+        let by_hand = async |me| Box::new(by_hand::Etcd::connect(road.port, me).await) as Box<dyn Contender>;
+        row("etcd", &format!("etcd://127.0.0.1:{}/bench", road.port), [by_hand("a").await, by_hand("b").await]).await;
     }
     if wanted("zookeeper") {
-        let zookeeper = ZooKeeper::debian().start().expect("ZooKeeper starts");
-        let by_hand = async |me| Box::new(by_hand::ZooKeeper::connect(zookeeper.port(), me).await) as Box<dyn Contender>;
-        row("zookeeper", &format!("zookeeper://{}/bench", zookeeper.address()), [by_hand("a").await, by_hand("b").await]).await;
+        let server = ZooKeeper::debian().start().expect("ZooKeeper starts");
+        let road = distance.to(server.port());
+        let by_hand = async |me| Box::new(by_hand::ZooKeeper::connect(road.port, me).await) as Box<dyn Contender>;
+        row("zookeeper", &format!("zookeeper://127.0.0.1:{}/bench", road.port), [by_hand("a").await, by_hand("b").await]).await;
     }
     if wanted("consul") {
-        let consul = Consul::start().expect("a free port");
-        let by_hand = async || Box::new(by_hand::Consul::connect(consul.port()).await) as Box<dyn Contender>;
-        row("consul", &format!("consul://{}/bench", consul.address()), [by_hand().await, by_hand().await]).await;
+        let server = Consul::start().expect("a free port");
+        let road = distance.to(server.port());
+        let by_hand = async || Box::new(by_hand::Consul::connect(road.port).await) as Box<dyn Contender>;
+        row("consul", &format!("consul://127.0.0.1:{}/bench", road.port), [by_hand().await, by_hand().await]).await;
     }
     if wanted("kubernetes") {
-        let kubernetes = Kubernetes::start().expect("a free port");
+        let server = Kubernetes::start().expect("a free port");
+        let road = distance.to(server.port());
+        let settings = server.kubeconfig().replace(&server.address(), &format!("127.0.0.1:{}", road.port));
         let file = tempfile::NamedTempFile::new().expect("a temporary file");
-        std::fs::write(file.path(), kubernetes.kubeconfig()).expect("writable");
+        std::fs::write(file.path(), &settings).expect("writable");
+        let by_hand = async |me| Box::new(by_hand::Kubernetes::connect(&settings, me).await) as Box<dyn Contender>;
         let url = format!("kubernetes:default?kubeconfig={}", file.path().display());
-        let text = kubernetes.kubeconfig();
-        let by_hand = async |me| Box::new(by_hand::Kubernetes::connect(&text, me).await) as Box<dyn Contender>;
-        // The engine has chosen the process's cryptography when it is opened, which the client by hand needs too.
-        drop(OnEngine::open(&url, &fresh_name("bench")).await);
         row("kubernetes", &url, [by_hand("a").await, by_hand("b").await]).await;
     }
-    println!();
 }
 
 fn postgres_url(port: u16) -> String {
@@ -157,6 +200,7 @@ async fn acquire(contender: &mut dyn Contender) -> Duration {
     let started = Instant::now();
     contender.claim(&Notify::new()).await;
     let took = started.elapsed();
+    tokio::time::sleep(PAUSE).await;
     contender.release().await;
     took
 }

@@ -74,6 +74,8 @@ pub struct Consul {
     vacancies: Mutex<Observed<u64>>,
     /// Candidates that are in line, and the session that keeps them there.
     in_line: Mutex<BTreeMap<(Name, Identity), String>>,
+    /// At which index a candidate found the seat taken: what it watches for comes after that.
+    found: Mutex<BTreeMap<(Name, Identity), u64>>,
     watches: Arc<Semaphore>,
 }
 
@@ -120,6 +122,7 @@ impl Consul {
             sightings: Sightings::default(),
             vacancies: Mutex::default(),
             in_line: Mutex::default(),
+            found: Mutex::default(),
             watches: Arc::new(Semaphore::new(WATCHES_MAX)),
         };
         knocked(async { consul.client.read(&format!("{}.incumbent", consul.prefix)).await.map(drop) }).await?;
@@ -401,6 +404,8 @@ impl Engine for Consul {
     }
 
     async fn claim(&self, election: &Name, bid: &Bid) -> Result<Claim, Error> {
+        let who = (election.clone(), bid.identity.clone());
+        locked(&self.found).remove(&who);
         let session = self.session(bid.ttl).await?;
         if let Some(claim) = self.take_as_seen(election, bid, &session).await? {
             return Ok(claim);
@@ -414,6 +419,7 @@ impl Engine for Consul {
                 return Ok(Claim::Granted(grant(own.token, &session)));
             }
             self.stand_in_line(election, bid, &session).await;
+            locked(&self.found).insert(who, entry.modify_index);
             return Ok(Claim::Occupied { leader: desk.holder.map(|it| it.leader()), free_in: None });
         }
         if let Some(free_in) = self.kept_for(election, &entry, &desk, bid) {
@@ -477,7 +483,9 @@ impl Engine for Consul {
     }
 
     async fn withdraw(&self, election: &Name, bid: &Bid) -> Result<(), Error> {
-        let listed = locked(&self.in_line).remove(&(election.clone(), bid.identity.clone()));
+        let who = (election.clone(), bid.identity.clone());
+        locked(&self.found).remove(&who);
+        let listed = locked(&self.in_line).remove(&who);
         if listed.is_some() {
             self.client.transact(vec![Operation::delete(&self.line_key(election, bid.identity.as_str()))]).await?;
         }
@@ -523,7 +531,7 @@ impl Engine for Consul {
             election: election.clone(),
             key: self.key(election),
             sightings: Arc::clone(&self.sightings),
-            index: None,
+            index: bid.and_then(|it| locked(&self.found).remove(&(election.clone(), it.identity.clone()))),
             wait: bid.map_or(WAIT_MAX, |it| it.ttl.min(WAIT_MAX)),
             _place: place,
         };
@@ -550,7 +558,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// The first comes at once: something may have changed since the caller looked.
+    /// Unless it is known what the caller found, the first comes at once: something may have changed since.
     async fn change(&mut self) -> Result<(), Error> {
         loop {
             let (index, entry) = self.client.wait(&self.key, self.index, self.wait).await?;

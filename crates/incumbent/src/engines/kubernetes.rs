@@ -33,6 +33,7 @@ use super::observed::{Observed, outlasting};
 use crate::clock;
 use crate::engine::{Bid, Board, Claim, Engine, Error, Farewell, Grant, Renewal, Wish};
 use crate::guarantees::{Exclusive, Guarantees, Notice, Order, Tokens, WhoseClock};
+use crate::identity::Identity;
 use crate::name::Name;
 use crate::place::Place;
 
@@ -54,6 +55,8 @@ pub struct Kubernetes {
     held: Mutex<BTreeMap<Name, Lease>>,
     /// Free seats, as watches have seen them: who is told of one need not read it first.
     vacancies: Vacancies,
+    /// What a candidate found when the seat was taken, and in which version: what it watches for comes after that.
+    found: Mutex<BTreeMap<(Name, Identity), (String, Scene)>>,
     watches: Arc<Semaphore>,
 }
 
@@ -75,6 +78,7 @@ impl Kubernetes {
             observed: Arc::default(),
             held: Mutex::default(),
             vacancies: Vacancies::default(),
+            found: Mutex::default(),
             watches: Arc::new(Semaphore::new(WATCHES_MAX)),
         }))
     }
@@ -188,6 +192,8 @@ impl Engine for Kubernetes {
     }
 
     async fn claim(&self, election: &Name, bid: &Bid) -> Result<Claim, Error> {
+        let who = (election.clone(), bid.identity.clone());
+        locked(&self.found).remove(&who);
         let vacancy = locked(&self.vacancies).remove(election);
         if let Some((record, _)) = vacancy.filter(|(_, seen)| clock::now() - *seen <= VACANCY_AGE_MAX)
             // Should it have changed since, its version has too, and it is read.
@@ -214,7 +220,12 @@ impl Engine for Kubernetes {
             None => (None, Duration::ZERO),
         };
         match patience.checked_sub(silence).filter(|it| !it.is_zero()) {
-            Some(left) => Ok(Claim::Occupied { leader, free_in: Some(left) }),
+            Some(left) => {
+                if let Some(version) = record.version().filter(|_| leader.is_some()) {
+                    locked(&self.found).insert(who, (version, record.scene()));
+                }
+                Ok(Claim::Occupied { leader, free_in: Some(left) })
+            }
             None => self.take(election, record, bid).await,
         }
     }
@@ -238,6 +249,11 @@ impl Engine for Kubernetes {
         let known = locked(&self.held).remove(election);
         self.change(election, known, |record| Ok(record.leave(&bid.identity, token, farewell).then_some(()))).await?;
         locked(&self.held).remove(election);
+        Ok(())
+    }
+
+    async fn withdraw(&self, election: &Name, bid: &Bid) -> Result<(), Error> {
+        locked(&self.found).remove(&(election.clone(), bid.identity.clone()));
         Ok(())
     }
 
@@ -289,16 +305,18 @@ impl Engine for Kubernetes {
         Err(Error::refused(format!("somebody makes and deletes the Lease {election} all the time: try again")))
     }
 
-    fn watch(&self, election: &Name, _bid: Option<&Bid>) -> BoxStream<'static, Result<(), Error>> {
+    fn watch(&self, election: &Name, bid: Option<&Bid>) -> BoxStream<'static, Result<(), Error>> {
         let Ok(place) = Arc::clone(&self.watches).try_acquire_owned() else { return stream::pending().boxed() };
+        let found = bid.and_then(|it| locked(&self.found).remove(&(election.clone(), it.identity.clone())));
+        let (version, scene) = found.unzip();
         let watch = Watch {
             client: self.client.clone(),
             observed: Arc::clone(&self.observed),
             vacancies: Arc::clone(&self.vacancies),
             election: election.clone(),
-            version: None,
+            version,
             events: None,
-            scene: None,
+            scene,
             _place: place,
         };
         stream::unfold(Some(watch), |watch| async move {
@@ -327,7 +345,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// The first comes at once: something may have changed since the caller looked. Signs of life are no change: they would wake every candidate with every renewal.
+    /// Unless it is known what the caller found, the first comes at once: something may have changed since. Signs of life are no change: they would wake every candidate with every renewal.
     async fn change(&mut self) -> Result<(), Error> {
         loop {
             let Some(version) = self.version.clone() else {

@@ -34,7 +34,7 @@ impl Contender for File {
         file.read_to_string(&mut text).expect("readable");
         let term: u64 = text.split(' ').next().and_then(|it| it.parse().ok()).unwrap_or(0);
         file.rewind().and_then(|()| file.write_all(format!("{} {}", term + 1, self.me).as_bytes())).expect("writable");
-        file.sync_all().expect("a disk");
+        file.sync_data().expect("a disk");
         self.held = Some(file);
     }
 
