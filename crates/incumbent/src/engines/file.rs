@@ -583,9 +583,8 @@ impl Engine for Files {
 
     async fn release(&self, election: &Name, _bid: &Bid, token: Token, farewell: &Farewell) -> Result<(), Error> {
         let (name, farewell) = (election.clone(), farewell.clone());
-        self.blocking(move |it| it.release(&name, token, &farewell)).await?;
-        self.settle_soon(election.clone());
-        Ok(())
+        // Brought to the disk with the next leadership, whose claim would wait for it now.
+        self.blocking(move |it| it.release(&name, token, &farewell)).await
     }
 
     async fn look(&self, election: &Name) -> Result<Board, Error> {
