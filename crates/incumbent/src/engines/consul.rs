@@ -53,6 +53,8 @@ const WATCHES_MAX: usize = 100;
 const WAIT_MAX: Duration = Duration::from_secs(30);
 /// So often a write is tried that others get in the way of. They write seldom.
 const CONFLICTS_MAX: usize = 16;
+/// A free seat is taken as it was seen up to this long ago: as a hint brings it, and no Consul is restored from a backup in between.
+const SIGHTING_AGE_MAX: Duration = Duration::from_secs(1);
 /// Renewals within this part of a ttl share one answer.
 const SHARED_PART: u32 = 8;
 
@@ -66,12 +68,18 @@ pub struct Consul {
     /// One session for each ttl.
     sessions: Mutex<BTreeMap<Duration, Arc<tokio::sync::Mutex<Option<Session>>>>>,
     seats: Mutex<Seats>,
+    /// Keys as they were last seen. Whoever writes on one has Consul check that it still is so, and reads it if not.
+    sightings: Sightings,
     /// Free seats: kept for a successor, or kept back by a lock-delay, since when.
     vacancies: Mutex<Observed<u64>>,
     /// Candidates that are in line, and the session that keeps them there.
     in_line: Mutex<BTreeMap<(Name, Identity), String>>,
+    /// At which index a candidate found the seat taken: what it watches for comes after that.
+    found: Mutex<BTreeMap<(Name, Identity), u64>>,
     watches: Arc<Semaphore>,
 }
+
+type Sightings = Arc<Mutex<BTreeMap<Name, (Entry, Instant)>>>;
 
 /// A session that is alive, as far as we know.
 #[derive(Clone)]
@@ -111,8 +119,10 @@ impl Consul {
             lock_delay: seconds("lock-delay")?.map(|it| it.min(LOCK_DELAY_MAX)),
             sessions: Mutex::default(),
             seats: Mutex::default(),
+            sightings: Sightings::default(),
             vacancies: Mutex::default(),
             in_line: Mutex::default(),
+            found: Mutex::default(),
             watches: Arc::new(Semaphore::new(WATCHES_MAX)),
         };
         knocked(async { consul.client.read(&format!("{}.incumbent", consul.prefix)).await.map(drop) }).await?;
@@ -176,7 +186,8 @@ impl Consul {
 
     /// Frees the seat of this candidacy, if it has it: with this token, or any.
     async fn vacate(&self, election: &Name, identity: &Identity, token: Option<Token>, farewell: &Farewell) -> Result<(), Error> {
-        self.change(election, Missing::Leave, |entry, desk| {
+        let known = locked(&self.sightings).remove(election).map(|(entry, _)| entry);
+        self.change_known(election, Missing::Leave, known, |entry, desk| {
             let own = desk.holder.as_ref().filter(|it| it.identity == *identity && token.is_none_or(|token| it.token == token));
             let Some(token) = own.map(|it| it.token) else { return Ok(None) };
             desk.leave(token, farewell);
@@ -188,18 +199,36 @@ impl Consul {
     }
 
     /// Reads the desk, lets `act` change it, and writes it back if nobody has written in between; otherwise once more.
-    async fn change<F>(&self, election: &Name, missing: Missing, mut act: F) -> Result<(), Error>
+    async fn change<F>(&self, election: &Name, missing: Missing, act: F) -> Result<(), Error>
+    where
+        F: FnMut(&Entry, &mut Desk) -> Result<Option<Lock>, Error> + Send,
+    {
+        self.change_known(election, missing, None, act).await
+    }
+
+    /// The same, beginning with what is known of the key, if anything.
+    async fn change_known<F>(&self, election: &Name, missing: Missing, mut known: Option<Entry>, mut act: F) -> Result<(), Error>
     where
         F: FnMut(&Entry, &mut Desk) -> Result<Option<Lock>, Error> + Send,
     {
         for _ in 0..CONFLICTS_MAX {
-            let entry = match (self.client.read(&self.key(election)).await?, missing) {
-                (Some(entry), _) => entry,
-                (None, Missing::Leave) => return Ok(()),
-                (None, Missing::Make) => self.make(election).await?,
+            let was_known = known.is_some();
+            let entry = match known.take() {
+                Some(entry) => entry,
+                None => match (self.client.read(&self.key(election)).await?, missing) {
+                    (Some(entry), _) => entry,
+                    (None, Missing::Leave) => return Ok(()),
+                    (None, Missing::Make) => self.make(election).await?,
+                },
             };
             let mut desk = entry.desk()?;
-            let Some(lock) = act(&entry, &mut desk)? else { return Ok(()) };
+            let Some(lock) = act(&entry, &mut desk)? else {
+                // What was remembered may be old: only what is there now says that there is nothing to do.
+                if was_known {
+                    continue;
+                }
+                return Ok(());
+            };
             let operations = match lock {
                 Lock::AsItIs => vec![Operation::write(&entry.key, &desk.write(), entry.modify_index)],
                 Lock::Unlock => {
@@ -270,23 +299,43 @@ impl Consul {
         self.lock_delay(ttl).saturating_sub(unchanged).max(ttl / 20)
     }
 
+    fn see(&self, election: &Name, entry: Entry) {
+        locked(&self.sightings).insert(election.clone(), (entry, clock::now()));
+    }
+
+    /// Takes a seat that was seen to be free a moment ago, without reading it again. `None` if it was not, or is not any more.
+    async fn take_as_seen(&self, election: &Name, bid: &Bid, session: &Session) -> Result<Option<Claim>, Error> {
+        let seen = locked(&self.sightings).remove(election);
+        let just_now = |seen: &Instant| clock::now() - *seen <= SIGHTING_AGE_MAX;
+        let Some((entry, _)) = seen.filter(|(entry, seen)| !entry.is_locked() && just_now(seen)) else { return Ok(None) };
+        let desk = entry.desk()?;
+        if self.kept_for(election, &entry, &desk, bid).is_some() {
+            return Ok(None);
+        }
+        let taken = self.take(election, bid, session, &entry, desk).await?;
+        Ok(Some(taken).filter(|it| *it != Claim::Occupied { leader: None, free_in: None }))
+    }
+
     async fn take(&self, election: &Name, bid: &Bid, session: &Session, entry: &Entry, mut desk: Desk) -> Result<Claim, Error> {
         // Keys can be copied from one Consul to another, and indexes not.
         let on_record = desk.holder.as_ref().map(|it| it.token).max(desk.past.first().map(|it| it.token));
         let token = desk.token(entry.modify_index, bid.seen.max(on_record))?;
         desk.seat(bid, token);
+        let value = desk.write();
         locked(&self.seats).hear(election, &bid.identity, bid.ttl, clock::now());
         let outcome = self
             .client
             .transact(vec![
                 Operation::unchanged(entry),
-                Operation::lock(&entry.key, &desk.write(), &session.id),
+                Operation::lock(&entry.key, &value, &session.id),
                 Operation::delete(&self.line_key(election, bid.identity.as_str())),
             ])
             .await?;
         let obstacle = match outcome {
-            Outcome::Done(_) => {
+            Outcome::Done(modify_index) => {
                 locked(&self.in_line).remove(&(election.clone(), bid.identity.clone()));
+                let (key, locked_by) = (entry.key.clone(), session.id.clone());
+                self.see(election, Entry { key, value: value.into_bytes(), session: locked_by, modify_index });
                 return Ok(Claim::Granted(grant(token, session)));
             }
             Outcome::Conflict(obstacle) => obstacle,
@@ -355,7 +404,12 @@ impl Engine for Consul {
     }
 
     async fn claim(&self, election: &Name, bid: &Bid) -> Result<Claim, Error> {
+        let who = (election.clone(), bid.identity.clone());
+        locked(&self.found).remove(&who);
         let session = self.session(bid.ttl).await?;
+        if let Some(claim) = self.take_as_seen(election, bid, &session).await? {
+            return Ok(claim);
+        }
         let entry = self.entry(election).await?;
         let desk = entry.desk()?;
         if entry.is_locked() {
@@ -365,6 +419,7 @@ impl Engine for Consul {
                 return Ok(Claim::Granted(grant(own.token, &session)));
             }
             self.stand_in_line(election, bid, &session).await;
+            locked(&self.found).insert(who, entry.modify_index);
             return Ok(Claim::Occupied { leader: desk.holder.map(|it| it.leader()), free_in: None });
         }
         if let Some(free_in) = self.kept_for(election, &entry, &desk, bid) {
@@ -381,6 +436,7 @@ impl Engine for Consul {
             let desk = entry.desk()?;
             if desk.holder.as_ref().is_some_and(|it| it.token == token && it.identity == bid.identity) {
                 locked(&self.seats).hear(election, &bid.identity, bid.ttl, clock::now());
+                self.see(election, entry);
                 return Ok(Renewal::Kept { grant: grant(token, &session), wish: desk.wish_for(token) });
             }
         }
@@ -427,7 +483,9 @@ impl Engine for Consul {
     }
 
     async fn withdraw(&self, election: &Name, bid: &Bid) -> Result<(), Error> {
-        let listed = locked(&self.in_line).remove(&(election.clone(), bid.identity.clone()));
+        let who = (election.clone(), bid.identity.clone());
+        locked(&self.found).remove(&who);
+        let listed = locked(&self.in_line).remove(&who);
         if listed.is_some() {
             self.client.transact(vec![Operation::delete(&self.line_key(election, bid.identity.as_str()))]).await?;
         }
@@ -478,8 +536,10 @@ impl Engine for Consul {
         let Ok(place) = Arc::clone(&self.watches).try_acquire_owned() else { return stream::pending().boxed() };
         let watch = Watch {
             client: Arc::clone(&self.client),
+            election: election.clone(),
             key: self.key(election),
-            index: None,
+            sightings: Arc::clone(&self.sightings),
+            index: bid.and_then(|it| locked(&self.found).remove(&(election.clone(), it.identity.clone()))),
             wait: bid.map_or(WAIT_MAX, |it| it.ttl.min(WAIT_MAX)),
             _place: place,
         };
@@ -497,17 +557,23 @@ impl Engine for Consul {
 /// One that waits for changes of a key.
 struct Watch {
     client: Arc<Client>,
+    election: Name,
     key: String,
+    sightings: Sightings,
     index: Option<u64>,
     wait: Duration,
     _place: OwnedSemaphorePermit,
 }
 
 impl Watch {
-    /// The first comes at once: something may have changed since the caller looked.
+    /// Unless it is known what the caller found, the first comes at once: something may have changed since.
     async fn change(&mut self) -> Result<(), Error> {
         loop {
-            let index = self.client.wait(&self.key, self.index, self.wait).await?;
+            let (index, entry) = self.client.wait(&self.key, self.index, self.wait).await?;
+            // Nobody needs to read anew a seat that is free; what its holder knows of it is newer.
+            if let Some(entry) = entry.filter(|it| !it.is_locked()) {
+                locked(&self.sightings).insert(self.election.clone(), (entry, clock::now()));
+            }
             let before = self.index.replace(index);
             if before != Some(index) {
                 // An index that goes back, after a restore, means nothing any more.

@@ -1,7 +1,7 @@
 //! Elections on one machine without any server: a kernel lock on a file, freed by the kernel when its holder dies, however it dies.
 //!
 //! ```text
-//!   DIR/NAME.lock              locked by the leader; holds the last term, in case the desk is lost
+//!   DIR/NAME.lock              locked by the leader; holds the last token, on disk before it is granted
 //!   DIR/NAME.desk              who leads and led; replaced as a whole, by the leader
 //!   DIR/NAME.wish              what the leader is asked to do; written by anybody, removed with the leadership
 //!   DIR/NAME.candidates/ID     one for each that waits, locked by it: one that is not locked is left over from the dead
@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
-use incumbent_protocol::protocol::Token;
+use incumbent_protocol::protocol::{Term, Token};
 use incumbent_protocol::time::Instant;
 use serde::{Deserialize, Serialize};
 
@@ -86,7 +86,7 @@ struct Held {
 struct Waiting {
     lock: File,
     /// Locked, so that one left over from the dead can be told.
-    _marker: File,
+    marker: File,
 }
 
 /// What stands in a candidate's file.
@@ -147,6 +147,16 @@ impl Files {
         let inner = Arc::clone(&self.inner);
         let done = tokio::task::spawn_blocking(move || act(&inner)).await;
         done.unwrap_or_else(|why| Err(Error::unknown(format!("the thread for files has ended: {why}"))))
+    }
+
+    /// Brings the desk to the disk while work goes on: nobody's right depends on it.
+    fn settle_soon(&self, election: Name) {
+        let inner = Arc::clone(&self.inner);
+        tokio::task::spawn_blocking(move || {
+            if let Err(why) = inner.settle(&election) {
+                tracing::debug!(%election, %why, "the desk is not on the disk yet");
+            }
+        });
     }
 
     /// Lets go of a seat that is not renewed.
@@ -220,10 +230,26 @@ impl Inner {
 
     fn read_desk(&self, election: &Name) -> Result<Desk, Error> {
         match std::fs::read(self.path(election, "desk")) {
+            // All that a power cut has left of it.
+            Ok(text) if text.is_empty() => Ok(Desk::default()),
             Ok(text) => Desk::read(&text).map_err(|why| why.during(&format!("{}", self.path(election, "desk").display()))),
             Err(why) if why.kind() == std::io::ErrorKind::NotFound => Ok(Desk::default()),
             Err(why) => Err(self.trouble("read a desk")(why)),
         }
+    }
+
+    /// Replaces the desk as a whole. A power cut may take that back, or leave an empty file, until it is [settled](Self::settle): the token is in the lock.
+    fn put_desk(&self, election: &Name, desk: &Desk) -> Result<(), Error> {
+        let path = self.path(election, "desk");
+        let fresh = path.with_extension(format!("{:016x}.new", crate::identity::nonce()));
+        let put = std::fs::write(&fresh, desk.write()).and_then(|()| std::fs::rename(&fresh, &path));
+        put.map_err(self.trouble("write a desk"))
+    }
+
+    /// Brings the desk to the disk.
+    fn settle(&self, election: &Name) -> std::io::Result<()> {
+        File::open(self.path(election, "desk"))?.sync_all()?;
+        File::open(&self.directory)?.sync_all()
     }
 
     /// Replaces a file as a whole, safe on disk before anybody can see it.
@@ -252,53 +278,75 @@ impl Inner {
         }
         self.expire_in(&mut state, election);
         let key = (election.clone(), bid.identity.clone());
-        if !state.waiting.contains_key(&key) {
-            let waiting = Waiting { lock: self.open_lock(election)?, _marker: self.mark(election, bid)? };
-            state.waiting.insert(key.clone(), waiting);
-        }
         let desk = self.read_desk(election)?;
         if self.is_kept_from(&mut state, election, &desk, &bid.identity) {
+            self.stand(&mut state, key, bid, None)?;
             return Ok(Claimed::Occupied(None));
         }
-        let lock = &state.waiting[&key].lock;
-        if !take(lock, desk.holder.is_none())? {
+        // Who waits has it open already: closing it is an event to all who wait.
+        let (mut lock, waited) = match state.waiting.remove(&key) {
+            Some(waiting) => (waiting.lock, Some(waiting.marker)),
+            None => (self.open_lock(election)?, None),
+        };
+        if !take(&lock, desk.holder.is_none())? {
+            self.stand(&mut state, key, bid, Some((lock, waited)))?;
             return Ok(Claimed::Occupied(desk.holder.map(|it| it.leader())));
         }
-        if !self.is_in_place(election, lock) {
+        if !self.is_in_place(election, &lock) {
             // Somebody has removed the file: what is locked locks nobody out. Begin anew.
-            state.waiting.remove(&key);
             return Err(Error::refused("the lock was removed while it was waited for"));
         }
         // What was read before may be old by now.
         let mut desk = match self.read_desk(election) {
             Ok(desk) if !self.is_kept_from(&mut state, election, &desk, &bid.identity) => desk,
             Ok(_) => {
-                let _ = state.waiting[&key].lock.unlock();
+                let _ = lock.unlock();
+                self.stand(&mut state, key, bid, Some((lock, waited)))?;
                 return Ok(Claimed::Occupied(None));
             }
             Err(why) => {
-                let _ = state.waiting[&key].lock.unlock();
+                let _ = lock.unlock();
+                self.stand(&mut state, key, bid, Some((lock, waited)))?;
                 return Err(why);
             }
         };
-        let mut waiting = state.waiting.remove(&key).expect("put there above");
         if let Some(former) = desk.holder.take() {
             desk.remember(former, "process died");
         }
-        let term = desk.term.max(last_term(&mut waiting.lock)) + 1;
+        let (last_incarnation, last_term) = last_token(&mut lock);
+        desk.incarnation = desk.incarnation.max(last_incarnation);
+        let term = desk.term.max(last_term) + 1;
         let token = desk.token(term, bid.seen)?;
         desk.term = term;
         desk.seat(bid, token);
-        write_term(&mut waiting.lock, term).map_err(self.trouble("write a term"))?;
+        write_token(&mut lock, token).map_err(self.trouble("write a token"))?;
+        if (last_incarnation, last_term) == (0, 0) {
+            // The first of all: the file itself must outlast a power cut too.
+            File::open(&self.directory).and_then(|it| it.sync_all()).map_err(self.trouble("write a token"))?;
+        }
         // Once the desk says who leads, wishes may come: a former leader's must be gone before.
         let _ = std::fs::remove_file(self.path(election, "wish"));
-        self.replace(&self.path(election, "desk"), &desk.write())?;
-        self.unmark(election, &bid.identity);
+        self.put_desk(election, &desk)?;
+        if waited.is_some() {
+            self.unmark(election, &bid.identity);
+        }
         let until = now + bid.ttl;
         state.kept_since.remove(election);
         let seats = state.held.entry(election.clone()).or_default();
-        seats.push(Held { identity: bid.identity.clone(), token, until, lock: waiting.lock });
+        seats.push(Held { identity: bid.identity.clone(), token, until, lock });
         Ok(Claimed::Now(token, until))
+    }
+
+    /// Puts one who waits on the list, with the lock and the marker that it has already.
+    fn stand(&self, state: &mut State, key: (Name, Identity), bid: &Bid, has: Option<(File, Option<File>)>) -> Result<(), Error> {
+        if has.is_none() && state.waiting.contains_key(&key) {
+            return Ok(());
+        }
+        let (lock, marker) = has.map_or((None, None), |(lock, marker)| (Some(lock), marker));
+        let marker = marker.map_or_else(|| self.mark(&key.0, bid), Ok)?;
+        let lock = lock.map_or_else(|| self.open_lock(&key.0), Ok)?;
+        state.waiting.insert(key, Waiting { lock, marker });
+        Ok(())
     }
 
     /// Whether the seat is kept for somebody else, and has not been for too long.
@@ -351,7 +399,7 @@ impl Inner {
         let Some(at) = seats.iter().position(|it| it.token == token) else { return Ok(()) };
         let mut desk = self.read_desk(election)?;
         if desk.leave(token, farewell) {
-            self.replace(&self.path(election, "desk"), &desk.write())?;
+            self.put_desk(election, &desk)?;
         }
         let _ = std::fs::remove_file(self.path(election, "wish"));
         // Closing is what frees the seat and what the others hear; all else is done by then.
@@ -476,17 +524,19 @@ fn take(lock: &File, patient: bool) -> Result<bool, Error> {
 }
 
 /// The term that stands in the lock; 0 if none does.
-fn last_term(lock: &mut File) -> u64 {
+/// Incarnation and term of the last token that was granted; zeros if there was none.
+fn last_token(lock: &mut File) -> (u16, u64) {
     let mut text = String::new();
     let read = lock.seek(SeekFrom::Start(0)).and_then(|_| lock.read_to_string(&mut text));
-    read.ok().and_then(|_| text.trim().parse().ok()).unwrap_or(0)
+    let number: u64 = read.ok().and_then(|_| text.trim().parse().ok()).unwrap_or(0);
+    (u16::try_from(number >> 48).unwrap_or(0), number & Term::MAX.0)
 }
 
-/// Twenty digits, so that a later one always covers an earlier.
-fn write_term(lock: &mut File, term: u64) -> std::io::Result<()> {
+/// Twenty digits, so that a later one always covers an earlier. On disk afterwards; when that was is of no interest.
+fn write_token(lock: &mut File, token: Token) -> std::io::Result<()> {
     lock.seek(SeekFrom::Start(0))?;
-    lock.write_all(format!("{term:020}\n").as_bytes())?;
-    lock.sync_all()
+    lock.write_all(format!("{:020}\n", token.get()).as_bytes())?;
+    lock.sync_data()
 }
 
 /// What elections in files promise, wherever they are.
@@ -523,6 +573,7 @@ impl Engine for Files {
         Ok(match claimed {
             Claimed::Now(token, until) => {
                 self.let_go_in_time(election.clone(), token, until);
+                self.settle_soon(election.clone());
                 Claim::Granted(Grant::of(token))
             }
             Claimed::Again(token) => Claim::Granted(Grant::of(token)),
@@ -537,6 +588,7 @@ impl Engine for Files {
 
     async fn release(&self, election: &Name, _bid: &Bid, token: Token, farewell: &Farewell) -> Result<(), Error> {
         let (name, farewell) = (election.clone(), farewell.clone());
+        // Brought to the disk with the next leadership, whose claim would wait for it now.
         self.blocking(move |it| it.release(&name, token, &farewell)).await
     }
 

@@ -21,6 +21,7 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use incumbent_protocol::protocol::Token;
+use incumbent_protocol::time::Instant;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::WatchEvent;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -33,6 +34,7 @@ use crate::clock;
 use crate::desk::Desk;
 use crate::engine::{Bid, Board, Claim, Engine, Error, Farewell, Grant, Renewal, Wish};
 use crate::guarantees::{Exclusive, Guarantees, Notice, Order, Tokens, WhoseClock};
+use crate::identity::Identity;
 use crate::name::Name;
 use crate::place::Place;
 
@@ -41,6 +43,8 @@ const TTL_MIN: Duration = Duration::from_secs(1);
 const TTL_MAX: Duration = Duration::from_secs(86_400);
 /// Each watch is a connection. Elections beyond that ask now and then.
 const WATCHES_MAX: usize = 100;
+/// A free seat is taken as it was seen up to this long ago: as a hint brings it.
+const VACANCY_AGE_MAX: Duration = Duration::from_secs(1);
 /// So often a write is tried that others get in the way of. They write seldom.
 const CONFLICTS_MAX: usize = 16;
 
@@ -50,8 +54,14 @@ pub struct Kubernetes {
     observed: Arc<Mutex<Observed<Mark>>>,
     /// Leases as the last renewal left them: the next one need not read them first.
     held: Mutex<BTreeMap<Name, Lease>>,
+    /// Free seats, as watches have seen them: who is told of one need not read it first.
+    vacancies: Vacancies,
+    /// What a candidate found when the seat was taken, and in which version: what it watches for comes after that.
+    found: Mutex<BTreeMap<(Name, Identity), (String, Scene)>>,
     watches: Arc<Semaphore>,
 }
+
+type Vacancies = Arc<Mutex<BTreeMap<Name, (Record, Instant)>>>;
 
 impl Kubernetes {
     /// The Kubernetes that a URL names, or that this process runs in.
@@ -68,6 +78,8 @@ impl Kubernetes {
             client,
             observed: Arc::default(),
             held: Mutex::default(),
+            vacancies: Vacancies::default(),
+            found: Mutex::default(),
             watches: Arc::new(Semaphore::new(WATCHES_MAX)),
         }))
     }
@@ -200,6 +212,15 @@ impl Engine for Kubernetes {
     }
 
     async fn claim(&self, election: &Name, bid: &Bid) -> Result<Claim, Error> {
+        let who = (election.clone(), bid.identity.clone());
+        locked(&self.found).remove(&who);
+        let vacancy = locked(&self.vacancies).remove(election);
+        if let Some((record, _)) = vacancy.filter(|(_, seen)| clock::now() - *seen <= VACANCY_AGE_MAX)
+            // Should it have changed since, its version has too, and it is read.
+            && let Claim::Granted(grant) = self.take(election, record, bid).await?
+        {
+            return Ok(Claim::Granted(grant));
+        }
         let Some(record) = self.record(election).await? else {
             return self.create(election, Record::new(election), bid).await;
         };
@@ -219,7 +240,12 @@ impl Engine for Kubernetes {
             None => (None, Duration::ZERO),
         };
         match patience.checked_sub(silence).filter(|it| !it.is_zero()) {
-            Some(left) => Ok(Claim::Occupied { leader, free_in: Some(left) }),
+            Some(left) => {
+                if let Some(version) = record.version().filter(|_| leader.is_some()) {
+                    locked(&self.found).insert(who, (version, record.scene()));
+                }
+                Ok(Claim::Occupied { leader, free_in: Some(left) })
+            }
             None => self.take(election, record, bid).await,
         }
     }
@@ -243,6 +269,11 @@ impl Engine for Kubernetes {
         let known = locked(&self.held).remove(election);
         self.change(election, known, |record| Ok(record.leave(&bid.identity, token, farewell).then_some(()))).await?;
         locked(&self.held).remove(election);
+        Ok(())
+    }
+
+    async fn withdraw(&self, election: &Name, bid: &Bid) -> Result<(), Error> {
+        locked(&self.found).remove(&(election.clone(), bid.identity.clone()));
         Ok(())
     }
 
@@ -285,15 +316,18 @@ impl Engine for Kubernetes {
         self.change_or_make(election, |desk| desk.annotate(token, text)).await
     }
 
-    fn watch(&self, election: &Name, _bid: Option<&Bid>) -> BoxStream<'static, Result<(), Error>> {
+    fn watch(&self, election: &Name, bid: Option<&Bid>) -> BoxStream<'static, Result<(), Error>> {
         let Ok(place) = Arc::clone(&self.watches).try_acquire_owned() else { return stream::pending().boxed() };
+        let found = bid.and_then(|it| locked(&self.found).remove(&(election.clone(), it.identity.clone())));
+        let (version, scene) = found.unzip();
         let watch = Watch {
             client: self.client.clone(),
             observed: Arc::clone(&self.observed),
+            vacancies: Arc::clone(&self.vacancies),
             election: election.clone(),
-            version: None,
+            version,
             events: None,
-            scene: None,
+            scene,
             _place: place,
         };
         stream::unfold(Some(watch), |watch| async move {
@@ -312,6 +346,7 @@ struct Watch {
     client: Client,
     /// Told of every sign of life, so that the span of silence begins when it does.
     observed: Arc<Mutex<Observed<Mark>>>,
+    vacancies: Vacancies,
     election: Name,
     /// The last one seen; `None` if it has to be asked for.
     version: Option<String>,
@@ -321,7 +356,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// The first comes at once: something may have changed since the caller looked. Signs of life are no change: they would wake every candidate with every renewal.
+    /// Unless it is known what the caller found, the first comes at once: something may have changed since. Signs of life are no change: they would wake every candidate with every renewal.
     async fn change(&mut self) -> Result<(), Error> {
         loop {
             let Some(version) = self.version.clone() else {
@@ -344,6 +379,7 @@ impl Watch {
                 Some(Ok(WatchEvent::Deleted(lease))) => {
                     self.version.clone_from(&lease.metadata.resource_version);
                     self.scene = None;
+                    locked(&self.vacancies).remove(&self.election);
                     return Ok(());
                 }
                 Some(Ok(WatchEvent::Bookmark(bookmark))) => self.version = Some(bookmark.metadata.resource_version),
@@ -363,7 +399,13 @@ impl Watch {
         if let Some(record) = &record {
             locked(&self.observed).unchanged_for(&self.election, record.mark(), clock::now());
         }
-        let scene = record.map(|it| it.scene());
+        let scene = record.as_ref().map(Record::scene);
+        let is_free = |record: &Record| record.leader().is_none() && record.desk.kept.is_none();
+        let vacancy = record.filter(is_free).map(|record| (record, clock::now()));
+        match vacancy {
+            Some(vacancy) => locked(&self.vacancies).insert(self.election.clone(), vacancy),
+            None => locked(&self.vacancies).remove(&self.election),
+        };
         let new = self.scene != scene;
         self.scene = scene;
         new

@@ -246,3 +246,17 @@ async fn passwords_are_asked_for_checked_and_renewed() {
     misconfigured(place("me:wr0ng@", "ours"), "refuses this user and password").await;
     misconfigured(place("me:s3cret@", "theirs"), "grant the user's role").await;
 }
+
+#[tokio::test]
+async fn a_look_that_nobody_waits_for_does_not_kill_the_server() {
+    // etcd#14110: one before 3.5.5 ends when a transaction that only reads is cancelled at the wrong moment.
+    let etcd = Etcd::recent().start().expect("starts");
+    let engine = engine(&etcd, &namespace()).await;
+    let a = bid("a", LONG);
+    granted(&*engine, &a).await;
+    for round in 0..500 {
+        let _given_up = tokio::time::timeout(Duration::from_micros(100 + round * 2), engine.look(&jobs())).await;
+    }
+    etcd.ready().expect("it still serves");
+    leads(&*engine, &a).await;
+}

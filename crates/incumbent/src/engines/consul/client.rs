@@ -198,8 +198,8 @@ impl Client {
         entries(&self.ask(Purpose::Read, Method::GET, &path(prefix), &query, None, ANSWER_TIMEOUT).await?)
     }
 
-    /// Waits until a key has changed since `index` or `wait` is over; says what to wait behind next. At once without an index.
-    pub(super) async fn wait(&self, key: &str, index: Option<u64>, wait: Duration) -> Result<u64, Error> {
+    /// Waits until a key has changed since `index` or `wait` is over; says what to wait behind next, and what was there. At once without an index.
+    pub(super) async fn wait(&self, key: &str, index: Option<u64>, wait: Duration) -> Result<(u64, Option<Entry>), Error> {
         let (index, span) = (index.map(|it| it.to_string()), format!("{}ms", whole_ms(wait)));
         let mut query = Vec::new();
         if let Some(index) = &index {
@@ -207,7 +207,8 @@ impl Client {
         }
         // Consul adds up to a sixteenth to the wait.
         let patience = if query.is_empty() { ANSWER_TIMEOUT } else { wait + wait / 16 + ANSWER_TIMEOUT };
-        Ok(self.ask(Purpose::Read, Method::GET, &path(key), &query, None, patience).await?.index)
+        let answer = self.ask(Purpose::Read, Method::GET, &path(key), &query, None, patience).await?;
+        Ok((answer.index, entries(&answer)?.into_iter().next()))
     }
 
     /// Does all of it or nothing.

@@ -26,7 +26,7 @@ use super::wire::proto::{
     AuthenticateRequest, LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse,
     LeaseRevokeRequest, StatusRequest, TxnRequest, WatchCreateRequest, WatchRequest, WatchResponse,
 };
-use super::wire::{Answer, TXN_OPERATIONS_MAX};
+use super::wire::{self, Answer, TXN_OPERATIONS_MAX};
 use crate::engine::Error;
 use crate::place::{Credentials, Place, TlsFiles};
 
@@ -184,13 +184,22 @@ impl Client {
     /// Reads or writes in one step.
     pub(super) async fn txn(self: &Arc<Self>, txn: TxnRequest) -> Result<Answer, Fault> {
         debug_assert!([txn.compare.len(), txn.success.len(), txn.failure.len()].iter().all(|it| *it <= TXN_OPERATIONS_MAX));
-        let response =
-            self.ask(|line| {
-                let request = line.request(txn.clone());
-                async move {
-                    Ok(KvClient::new(line.channel).max_decoding_message_size(ANSWER_BYTES_MAX).txn(request).await?.into_inner())
+        let reads = wire::only_reads(&txn);
+        let response = self.ask(|line| {
+            let request = line.request(txn.clone());
+            let asking = async move {
+                Ok(KvClient::new(line.channel).max_decoding_message_size(ANSWER_BYTES_MAX).txn(request).await?.into_inner())
+            };
+            async move {
+                // etcd before 3.4.21 and 3.5.5 dies of a transaction that only reads and is cancelled (etcd#14110). So it is never
+                // cancelled: its answer is waited for, whether or not anybody still wants it.
+                if reads {
+                    tokio::spawn(asking).await.unwrap_or_else(|_| Err(Status::cancelled("the runtime is ending")))
+                } else {
+                    asking.await
                 }
-            });
+            }
+        });
         Ok(response.await?.into())
     }
 

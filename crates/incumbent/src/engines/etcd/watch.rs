@@ -22,9 +22,9 @@ use super::client::Client;
 use super::fault::Fault;
 use super::keys::Keys;
 use super::ledger::Ledger;
-use super::wire;
 use super::wire::proto::watch_create_request::FilterType;
-use super::wire::proto::{WatchCreateRequest, WatchResponse};
+use super::wire::proto::{TxnRequest, WatchCreateRequest, WatchResponse};
+use super::wire::{self, Answer};
 use crate::engine::Error;
 
 /// Watches for one who bids.
@@ -154,9 +154,9 @@ impl Watcher {
     /// Reads what there is to watch, and watches from there.
     async fn begin(&mut self) -> Result<Next, Fault> {
         let Some(bidder) = &mut self.bidder else {
-            let answer = self.client.txn(wire::reading(vec![wire::key(&self.keys.desk)])).await?;
+            let answer = read(&self.client, wire::reading(vec![wire::key(&self.keys.desk)])).await?;
             let line = WatchCreateRequest { range_end: wire::end_of(&self.keys.line), ..from(&self.keys.line, answer.revision) };
-            let events = self.client.watch(&[line, from(&self.keys.desk, answer.revision)]).await?;
+            let events = open(&self.client, vec![line, from(&self.keys.desk, answer.revision)]).await?;
             self.open = Some(Open { events, interest: Interest::All });
             // Something may have happened since the watcher last looked.
             return Ok(Next::Hint);
@@ -172,26 +172,26 @@ impl Watcher {
             Spot::Waiting { lease, revision, seats } => {
                 let own = self.keys.candidate(lease);
                 let before = wire::youngest_before(&self.keys.line, revision, i64::from(seats));
-                let answer = self.client.txn(wire::reading(vec![wire::key(&own), before])).await?;
+                let answer = read(&self.client, wire::reading(vec![wire::key(&own), before])).await?;
                 let stands = answer.one(0).is_some_and(|it| it.create_revision == revision);
                 if !stands || answer.all(1).len() < seats as usize {
                     // Our turn, or our key is gone: claim. There is nothing to wait for until that has changed where we stand.
                     self.open = Some(Open {
-                        events: self.client.watch(&[end_of(&own, answer.revision)]).await?,
+                        events: open(&self.client, vec![end_of(&own, answer.revision)]).await?,
                         interest: Interest::All,
                     });
                     return Ok(Next::Hint);
                 }
                 let keys = answer.all(1).iter().map(|it| it.key.as_slice()).chain([own.as_slice()]);
                 let wanted: Vec<_> = keys.map(|it| end_of(it, answer.revision)).collect();
-                self.open = Some(Open { events: self.client.watch(&wanted).await?, interest: Interest::All });
+                self.open = Some(Open { events: open(&self.client, wanted.to_vec()).await?, interest: Interest::All });
                 Ok(Next::Again)
             }
             Spot::InOffice { lease, revision, token } => {
                 let own = self.keys.candidate(lease);
-                let answer = self.client.txn(wire::reading(vec![wire::key(&own), wire::key(&self.keys.desk)])).await?;
+                let answer = read(&self.client, wire::reading(vec![wire::key(&own), wire::key(&self.keys.desk)])).await?;
                 let wanted = [end_of(&own, answer.revision), from(&self.keys.desk, answer.revision)];
-                self.open = Some(Open { events: self.client.watch(&wanted).await?, interest: Interest::Office(token) });
+                self.open = Some(Open { events: open(&self.client, wanted.to_vec()).await?, interest: Interest::Office(token) });
                 let stands = answer.one(0).is_some_and(|it| it.create_revision == revision);
                 let desk = answer.one(1).and_then(|it| Ledger::read(&it.value).ok());
                 let is_news = !stands || desk.is_some_and(|it| it.wish_for(token).is_some());
@@ -202,6 +202,24 @@ impl Watcher {
             }
         }
     }
+}
+
+/// Reads, for a hint.
+async fn read(client: &Arc<Client>, wanted: TxnRequest) -> Result<Answer, Fault> {
+    let client = Arc::clone(client);
+    carried_on(async move { client.txn(wanted).await }).await
+}
+
+/// Watches these keys.
+async fn open(client: &Arc<Client>, wanted: Vec<WatchCreateRequest>) -> Result<Streaming<WatchResponse>, Fault> {
+    let client = Arc::clone(client);
+    carried_on(async move { client.watch(&wanted).await }).await
+}
+
+/// A call that is dropped is taken for one that was waited for in vain, and its connection is given up. But whoever waits for hints stops when it is
+/// elected, at any moment, which says nothing about the connection: so the call goes on without it.
+async fn carried_on<T: Send + 'static>(call: impl Future<Output = Result<T, Fault>> + Send + 'static) -> Result<T, Fault> {
+    tokio::spawn(call).await.unwrap_or_else(|_| Err(Error::refused("the program is ending").into()))
 }
 
 /// What happens to a key after this revision.

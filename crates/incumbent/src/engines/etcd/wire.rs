@@ -77,6 +77,12 @@ pub(super) fn reading(operations: Vec<RequestOp>) -> TxnRequest {
     TxnRequest { compare: Vec::new(), success: operations, failure: Vec::new() }
 }
 
+/// Whether it changes nothing, whatever it finds.
+pub(super) fn only_reads(txn: &TxnRequest) -> bool {
+    let is_range = |it: &RequestOp| matches!(it.request, Some(Request::RequestRange(_)));
+    txn.success.iter().chain(&txn.failure).all(is_range)
+}
+
 /// The key was created at this revision; 0: it is not there.
 pub(super) fn created(key: &[u8], revision: i64) -> Compare {
     compare(key, CompareTarget::Create, TargetUnion::CreateRevision(revision))

@@ -69,6 +69,11 @@ impl Record {
         self.lease
     }
 
+    /// In which it was read.
+    pub(super) fn version(&self) -> Option<String> {
+        self.lease.metadata.resource_version.clone()
+    }
+
     pub(super) fn mark(&self) -> Mark {
         let beat = self.desk.holder.as_ref().map_or(0, |it| it.beat);
         Mark { uid: self.lease.metadata.uid.clone(), spec: self.lease.spec.clone().unwrap_or_default(), beat }

@@ -150,17 +150,19 @@ function calls.claim(identity, name, ttl_us, value, priority, seats, seen)
     end
   end
   redis.call('HSET', desk, 'seats', seats)
-  if not redis.call('ZSCORE', line, identity) then
-    redis.call('ZADD', line, redis.call('HINCRBY', desk, 'arrivals', 1), identity)
-  end
-  redis.call('ZADD', alive, whole(lasts), identity)
-  redis.call('HSET', papers, identity, cjson.encode({ name = name, priority = priority }))
   local kept = field('kept')
   local is_next = kept == identity or kept == name
+  local first
   if not kept then
-    is_next = next_in_line() == identity
+    first = next_in_line()
+    is_next = not first or first == identity
   end
   if not is_next or not has_free_seat() then
+    if not redis.call('ZSCORE', line, identity) then
+      redis.call('ZADD', line, redis.call('HINCRBY', desk, 'arrivals', 1), identity)
+    end
+    redis.call('ZADD', alive, whole(lasts), identity)
+    redis.call('HSET', papers, identity, cjson.encode({ name = name, priority = priority }))
     return occupied()
   end
   local term = redis.call('HINCRBY', desk, 'term', 1)
@@ -177,8 +179,13 @@ function calls.claim(identity, name, ttl_us, value, priority, seats, seen)
     return { 'spent' }
   end
   local token = incarnation .. '.' .. whole(term)
-  leave_line(identity)
-  redis.call('HDEL', desk, 'kept', 'kept_until')
+  -- Who found a free seat and nobody in line never stood there.
+  if first or kept then
+    leave_line(identity)
+  end
+  if kept then
+    redis.call('HDEL', desk, 'kept', 'kept_until')
+  end
   put_seat(token, {
     identity = identity, value = value, priority = priority, since = wall_ms(), ttl = ttl_us, ['until'] = whole(lasts), wish = '',
   })
