@@ -85,9 +85,13 @@ pub struct Guarded {
     waiting: Vec<Event>,
     /// A tree may live.
     lives: bool,
-    /// By when it must not.
-    kill_at: Option<Instant>,
+    /// When its lease ends.
+    lease_end: Option<Instant>,
+    /// By when it must be dead whatever the lease, if it was told to end.
+    told_end: Option<Instant>,
     guardian_died: bool,
+    /// It did not die by itself, and nobody has been told yet.
+    late_guardian: bool,
 }
 
 impl Guarded {
@@ -127,8 +131,10 @@ impl Guarded {
             heard: Vec::new(),
             waiting: Vec::new(),
             lives: false,
-            kill_at: None,
+            lease_end: None,
+            told_end: None,
             guardian_died: false,
+            late_guardian: false,
         };
         match tokio::time::timeout(READY_WITHIN, guarded.hear()).await {
             Ok(true) => Ok(guarded),
@@ -162,7 +168,7 @@ impl Guarded {
 
     /// The tree may live until `kill_at`, and is told to end at `stop_at`. To be called before [`Guarded::start`], and whenever the lease is renewed.
     pub fn lease(&mut self, stop_at: Instant, kill_at: Instant) {
-        self.kill_at = Some(kill_at);
+        self.lease_end = Some(kill_at);
         self.order(Order::Lease(Lease { stop_at: stop_at.as_nanos(), kill_at: kill_at.as_nanos() }));
     }
 
@@ -184,13 +190,14 @@ impl Guarded {
 
     /// Sends `signal` to the whole tree, which is killed at `kill_at` or at the end of its lease if it has not ended by then.
     pub fn stop(&mut self, signal: Signal, kill_at: Instant) {
-        self.kill_at = Some(self.kill_at.map_or(kill_at, |it| it.min(kill_at)));
+        // A renewal that comes later does not give it more time.
+        self.told_end = Some(self.told_end.map_or(kill_at, |it| it.min(kill_at)));
         self.order(Order::Stop { signal: signal.as_raw(), kill_at: kill_at.as_nanos() });
     }
 
     /// Kills the tree.
     pub fn kill(&mut self) {
-        self.kill_at = Some(clock::now());
+        self.told_end = Some(clock::now());
         self.order(Order::Kill);
     }
 
@@ -214,11 +221,11 @@ impl Guarded {
                 if !self.lives {
                     std::future::pending::<()>().await;
                 }
-                // Its orphans are our children now, so everything that descends from us is the tree.
-                self.bring_to_an_end(Tree { root: getpid(), cgroup: self.tree.cgroup.clone() }).await;
+                self.bring_to_an_end().await;
                 continue;
             }
-            let due = self.kill_at.filter(|_| self.lives).map(|it| (it + SECOND_LINE_AFTER) - clock::now());
+            let end = self.lease_end.into_iter().chain(self.told_end).min();
+            let due = end.filter(|_| self.lives).map(|it| (it + SECOND_LINE_AFTER) - clock::now());
             tokio::select! {
                 biased;
                 is_there = self.hear() => {
@@ -227,26 +234,40 @@ impl Guarded {
                         self.waiting.push(Event::GuardianDied);
                     }
                 }
-                () = sleep(due), if due.is_some() => self.bring_to_an_end(self.tree.clone()).await,
+                () = sleep(due), if due.is_some() => self.bring_to_an_end().await,
             }
         }
     }
 
     /// The second line: kills the tree itself, however long that takes.
-    async fn bring_to_an_end(&mut self, tree: Tree) {
+    async fn bring_to_an_end(&mut self) {
+        if !self.guardian_died {
+            // It was late. It may still have a start before it that is not carried out, and may report any time what would be taken for the next tree's: it goes first.
+            self.end_guardian();
+            self.guardian_died = true;
+            self.late_guardian = true;
+        }
+        // Its orphans are our children now, so everything that descends from us is the tree.
+        let tree = Tree { root: getpid(), cgroup: self.tree.cgroup.clone() };
         let killing = tokio::task::spawn_blocking(move || tree.kill_until_dead(None));
         // It returns when they are dead, and cannot fail before.
         if let Ok(true) = killing.await {
-            self.lives = false;
-            self.kill_at = None;
+            self.bury();
             self.waiting.push(Event::Dead { killed: true });
-            if !self.guardian_died {
-                // It was late, and may report any time: what it says would be taken for the next tree's.
-                self.end_guardian();
-                self.guardian_died = true;
+            if std::mem::take(&mut self.late_guardian) {
                 self.waiting.push(Event::GuardianDied);
             }
+            if let Some(cgroup) = &self.tree.cgroup {
+                cgroup.remove();
+            }
         }
+    }
+
+    /// No tree lives.
+    fn bury(&mut self) {
+        self.lives = false;
+        self.lease_end = None;
+        self.told_end = None;
     }
 
     /// Hears one or more reports. `false` once the guardian is gone.
@@ -274,13 +295,12 @@ impl Guarded {
             }
             Report::Started { pid } => Event::Started { pid },
             Report::NotStarted { why } => {
-                self.lives = false;
+                self.bury();
                 Event::NotStarted { why }
             }
             Report::Ended(ending) => Event::Ended(ending),
             Report::Dead { killed } => {
-                self.lives = false;
-                self.kill_at = None;
+                self.bury();
                 Event::Dead { killed }
             }
             Report::NotFrozen { why } => Event::NotFrozen { why },
@@ -296,20 +316,20 @@ impl Guarded {
     fn end_guardian(&mut self) {
         let _ = self.guardian.kill();
         let _ = self.guardian.wait();
-        if let Some(cgroup) = &self.tree.cgroup {
-            cgroup.remove();
-        }
     }
 }
 
 impl Drop for Guarded {
     fn drop(&mut self) {
+        // First, so that it does not carry out a start that is still before it.
+        self.end_guardian();
         if self.lives {
             // Whoever drops it has let go of a tree that may live.
-            let root = if self.guardian_died { getpid() } else { self.tree.root };
-            Tree { root, cgroup: self.tree.cgroup.clone() }.kill_until_dead(None);
+            Tree { root: getpid(), cgroup: self.tree.cgroup.clone() }.kill_until_dead(None);
         }
-        self.end_guardian();
+        if let Some(cgroup) = &self.tree.cgroup {
+            cgroup.remove();
+        }
     }
 }
 

@@ -209,7 +209,14 @@ impl Guardian {
         let child = command.spawn()?;
         let pid = Pid::from_raw(child.id().cast_signed()).ok_or_else(|| io::Error::other("the kernel gave no process"))?;
         // It cannot have been waited for: only this thread does that.
-        Ok((pid, pidfd_open(pid, PidfdFlags::empty())?))
+        match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(pidfd) => Ok((pid, pidfd)),
+            Err(why) => {
+                // Out of descriptors: what will be said not to have started must not run.
+                self.tree.kill_until_dead(None);
+                Err(why.into())
+            }
+        }
     }
 
     fn stop(&mut self, signal: Signal, kill_at: Instant) {
