@@ -155,6 +155,11 @@ impl Supervised {
         self.contender.lines().iter().any(|it| it == line)
     }
 
+    /// Everything the command has said.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.contender.lines()
+    }
+
     /// Gives the command a line.
     pub(crate) fn say(&self, line: &str) {
         self.contender.say(line).unwrap();
@@ -193,6 +198,15 @@ impl Supervised {
     #[track_caller]
     pub(crate) fn is_killed(&self) {
         assert_eq!(self.contender.wait(), None, "{}", self.said());
+    }
+}
+
+impl Drop for Supervised {
+    fn drop(&mut self) {
+        // Its guardian cleans up. The testbed would stop all of them first, and a shell that is stopped while it starts a program cannot be.
+        if let Some(id) = self.contender.process().id() {
+            signal(id, Signal::KILL);
+        }
     }
 }
 
