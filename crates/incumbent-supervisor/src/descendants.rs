@@ -159,7 +159,11 @@ mod tests {
 
     #[test]
     fn who_has_ended_and_was_not_waited_for_is_dead() {
-        let mut shell = std::process::Command::new("sh").args(["-c", "sleep 60 & echo; wait"]).stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let mut shell = std::process::Command::new("sh")
+            .args(["-c", "sleep 60 & echo; wait"])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
         let root = Pid::from_raw(shell.id().cast_signed()).unwrap();
         std::io::Read::read_exact(&mut shell.stdout.take().unwrap(), &mut [0]).unwrap();
         assert!(!are_dead(root));

@@ -55,7 +55,18 @@ fn frozen_to_the_deadline_it_is_killed_without_having_acted() {
         let world = World::new(hold);
         let url = format!("redis://{}/killed", redis.address());
         let state = world.path("state");
-        let options = ["--on", &url, "--state-dir", state.to_str().unwrap(), "--ttl", "3s", "--on-jeopardy", "freeze", "--after-loss", "exit"];
+        let options = [
+            "--on",
+            &url,
+            "--state-dir",
+            state.to_str().unwrap(),
+            "--ttl",
+            "3s",
+            "--on-jeopardy",
+            "freeze",
+            "--after-loss",
+            "exit",
+        ];
         let run = world.start(&options, r#"trap 'echo acts' TERM; echo "ready $$"; while :; do sleep 0.02; done"#);
         let command: u32 = run.hear("ready ").parse().unwrap();
         redis.pause();

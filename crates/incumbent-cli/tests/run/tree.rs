@@ -1,10 +1,14 @@
 //! Nothing of the command's tree lives when it should not, whatever its processes do and whoever of ours is killed or stopped.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use incumbent_supervisor::cgroup::Cgroup;
+use incumbent_testbed::{Redis, Server as _};
 use rustix::process::Signal;
 
 use crate::shell::processes::{kill_at_once, lives, signal};
 use crate::shell::{ends, text};
-use crate::world::{Hold, World, all_die, number_in};
+use crate::world::{Hold, Supervised, World, all_die, number_in};
 
 const BOTH: [Hold; 2] = [Hold::Group, Hold::Descent];
 
@@ -144,7 +148,10 @@ fn told_to_end_while_its_guardian_is_stopped_it_kills_the_tree_after_the_grace()
 fn a_guardian_whose_supervisor_is_stopped_kills_the_tree_by_its_own_clock() {
     for hold in BOTH {
         let world = World::new(hold);
-        let run = world.start(&["--ttl", "3s"], r#"trap '' TERM; daemon "d$INCUMBENT_TOKEN"; echo "ready $INCUMBENT_TOKEN"; while :; do sleep 1; done"#);
+        let run = world.start(
+            &["--ttl", "3s"],
+            r#"trap '' TERM; daemon "d$INCUMBENT_TOKEN"; echo "ready $INCUMBENT_TOKEN"; while :; do sleep 1; done"#,
+        );
         let first = run.hear("ready ");
         let tree = world.living();
         run.signal(Signal::STOP);
@@ -160,24 +167,54 @@ fn a_guardian_whose_supervisor_is_stopped_kills_the_tree_by_its_own_clock() {
     }
 }
 
-/// Descent cannot do this: who has lost both parents is nobody's. On engines with a lease, fencing tokens protect what the orphan writes to.
-#[test]
-fn what_supervisor_and_guardian_left_behind_when_both_were_killed_is_killed_before_the_next_starts() {
-    let world = World::new(Hold::Group);
-    let run = world.start(&[], "daemon d; echo \"ready $$\"; sleep 1000");
+/// Descent cannot do what follows: who has lost both parents is nobody's. There, fencing tokens protect what the orphan writes to.
+fn groups_are_needed() {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let probe = Cgroup::make(&format!("incumbent-probe-{}-{number}", std::process::id()));
+    probe.expect("this test needs the right to make control groups").remove();
+}
+
+const ORPHAN: &str = "daemon d; echo \"ready $$\"; sleep 1000";
+
+/// Kills supervisor and guardian of an [`ORPHAN`] in one instant, and waits until the command has died of it.
+fn kill_both(run: &Supervised) {
     let command: u32 = run.hear("ready ").parse().unwrap();
-    let daemon = number_in(&world, "d");
-    let guardian = run.guardian();
-    kill_at_once(&[run.id(), guardian]);
+    kill_at_once(&[run.id(), run.guardian()]);
     run.is_killed();
     all_die("its parent's death kills the command", &[command]);
-    assert!(lives(daemon), "which had left that parent long ago");
+}
+
+#[test]
+fn what_both_left_behind_when_they_were_killed_is_killed_before_the_next_starts() {
+    groups_are_needed();
+    let world = World::new(Hold::Group);
+    let run = world.start(&["--identity", "first"], ORPHAN);
+    let daemon = number_in(&world, "d");
     // Dead it may still be unburied, which is not for us to do.
     let look = format!("sed -n 's/^State:.\\([^ZX]\\).*/beside the former: \\1/p' /proc/{daemon}/status 2>/dev/null; exit 3");
-    let next = world.start(&[], &look);
+    let next = world.start(&["--identity", "next"], &look);
+    next.reports("standing by");
+    kill_both(&run);
     next.ends(3);
     assert_eq!(next.lines(), Vec::<String>::new());
     assert!(next.said().contains("left behind"), "{}", next.said());
     assert_eq!(next.said().matches("elected for").count(), 1, "it costs the next no term of its own: {}", next.said());
+    world.nothing_lives();
+}
+
+#[test]
+fn who_is_started_again_kills_what_was_left_behind_though_another_may_lead() {
+    groups_are_needed();
+    let redis = Redis::debian().start().unwrap();
+    let world = World::new(Hold::Group);
+    let (url, state) = (format!("redis://{}/orphans", redis.address()), world.path("state"));
+    let options = ["--on", &url, "--state-dir", state.to_str().unwrap(), "--ttl", "5m"];
+    let run = world.start(&options, ORPHAN);
+    let daemon = number_in(&world, "d");
+    kill_both(&run);
+    assert!(lives(daemon), "it had left its parent long ago");
+    let again = ends(world.run(&[&options[..], &["--max-wait", "1ms"]].concat(), "touch ran"), 121);
+    assert!(text(&again.stderr).contains("left behind"), "{}", text(&again.stderr));
     world.nothing_lives();
 }

@@ -1,6 +1,9 @@
 //! What can go wrong in a round, and how it is made to.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use incumbent_protocol::chance::Chance;
+use incumbent_supervisor::cgroup::Cgroup;
 use rustix::process::Signal;
 
 use crate::hosts::{COUNT, Hosts, Leading, Place};
@@ -15,7 +18,7 @@ pub(crate) enum Fault {
     GuardianKilled,
     /// All of the leader's host at once, as in a power cut.
     HostKilled,
-    /// Both at once; the daemon is left behind, for the next on the same machine to kill.
+    /// Both at once; the daemon is left behind, for whoever is started next on the same host to kill.
     SupervisorAndGuardianKilled,
     /// Stopped until another leads, then let go on.
     SupervisorStopped,
@@ -56,15 +59,13 @@ impl Fault {
         ];
         let own = match place {
             Place::Files => &[Fault::SupervisorAndGuardianKilled][..],
-            Place::Server(..) => &[
-                Fault::LeaderCutOff,
-                Fault::LeaderPartitioned,
-                Fault::AllPartitioned,
-                Fault::EngineKilled,
-                Fault::EnginePaused,
-            ],
+            Place::Server(..) => {
+                &[Fault::LeaderCutOff, Fault::LeaderPartitioned, Fault::AllPartitioned, Fault::EngineKilled, Fault::EnginePaused]
+            }
         };
-        [&everywhere, own].concat()
+        // Descent cannot answer this one.
+        let with_groups = if groups_can_be_made() { &[Fault::SupervisorAndGuardianKilled][..] } else { &[] };
+        [&everywhere, own, with_groups].concat()
     }
 }
 
@@ -185,6 +186,13 @@ impl Hosts {
     fn relay(&self, host: usize) -> &incumbent_testbed::Relay {
         self.all[host].relay.as_ref().expect("the place is a server")
     }
+}
+
+fn groups_can_be_made() -> bool {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let made = Cgroup::make(&format!("incumbent-rounds-{}-{number}", std::process::id()));
+    made.map(|it| it.remove()).is_ok()
 }
 
 fn each(ids: &[u32], what: Signal) {

@@ -163,7 +163,8 @@ impl Hosts {
 
     /// What all supervisors have said.
     pub(crate) fn story(&self) -> String {
-        let said = self.all.iter().map(|it| format!("== {}\n{}{}", it.name, it.story, it.supervisor.process().log_tail(usize::MAX)));
+        let said =
+            self.all.iter().map(|it| format!("== {}\n{}{}", it.name, it.story, it.supervisor.process().log_tail(usize::MAX)));
         said.collect::<Vec<_>>().join("\n")
     }
 }

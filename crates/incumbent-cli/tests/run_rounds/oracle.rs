@@ -115,5 +115,8 @@ fn an_overlap_a_token_that_falls_and_a_token_on_two_hosts_are_found() {
     let read_back = read(folder.path()).unwrap();
     assert_eq!(read_back, Terms::from([(7, Term { processes: 2, ..term("host-1", 10, 19) })]));
     write("host-2-7-103", &[20]);
-    assert!(read(folder.path()).unwrap_err().contains("host-1 and on host-2") || read(folder.path()).unwrap_err().contains("host-2 and on host-1"));
+    assert!(
+        read(folder.path()).unwrap_err().contains("host-1 and on host-2")
+            || read(folder.path()).unwrap_err().contains("host-2 and on host-1")
+    );
 }
