@@ -55,7 +55,7 @@ fn not_elected_within_max_wait_is_121() {
 fn a_leadership_that_is_taken_away_is_122_if_that_is_wanted() {
     for ask in ["evict", "resign"] {
         let world = World::new(Hold::Group);
-        let run = world.start(&["--after-loss", "exit"], "daemon d; echo leads; sleep 1000");
+        let run = world.start(&["--after-loss", "exit", "--grace", "100ms"], "daemon d; echo leads; sleep 1000");
         run.hear("leads");
         world.ask(&[ask, "job", "--no-wait"]);
         run.ends(122);

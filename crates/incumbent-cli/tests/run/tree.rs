@@ -102,7 +102,7 @@ fn a_supervisor_that_is_killed_takes_the_tree_with_it() {
 fn a_guardian_that_is_killed_takes_the_tree_with_it_and_the_next_term_has_another() {
     for hold in BOTH {
         let world = World::new(hold);
-        let run = world.start(&["--ttl", "1s"], r#"daemon "d$INCUMBENT_TOKEN"; echo "ready $INCUMBENT_TOKEN"; sleep 1000"#);
+        let run = world.start(&["--ttl", "1s", "--grace", "100ms"], r#"daemon "d$INCUMBENT_TOKEN"; echo "ready $INCUMBENT_TOKEN"; sleep 1000"#);
         let first = run.hear("ready ");
         let (guardian, tree) = (run.guardian(), world.living());
         assert!(tree.len() >= 2);
@@ -149,7 +149,7 @@ fn a_guardian_whose_supervisor_is_stopped_kills_the_tree_by_its_own_clock() {
     for hold in BOTH {
         let world = World::new(hold);
         let run = world.start(
-            &["--ttl", "3s"],
+            &["--ttl", "3s", "--grace", "100ms"],
             r#"trap '' TERM; daemon "d$INCUMBENT_TOKEN"; echo "ready $INCUMBENT_TOKEN"; while :; do sleep 1; done"#,
         );
         let first = run.hear("ready ");
@@ -160,7 +160,6 @@ fn a_guardian_whose_supervisor_is_stopped_kills_the_tree_by_its_own_clock() {
         run.signal(Signal::CONT);
         let second = run.hear("ready ");
         assert!(first.parse::<u64>().unwrap() < second.parse::<u64>().unwrap());
-        run.signal(Signal::TERM);
         run.signal(Signal::TERM);
         run.ends_with(&[137, 143]);
         world.nothing_lives();
