@@ -87,7 +87,8 @@ impl Guardian {
         let _ = fs::write("/proc/self/oom_score_adj", "-1000");
         // Only what it touches: the program is large, and most of it is not this.
         let _ = mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT);
-        let cgroup = Cgroup::make(&format!("incumbent-{}", getpid()));
+        // A number comes again, and the group of one that was killed may still be there.
+        let cgroup = Cgroup::make(&format!("incumbent-{}-{}", getpid(), clock::now().as_nanos()));
         let mut guardian = Guardian {
             control,
             heard: Vec::new(),
