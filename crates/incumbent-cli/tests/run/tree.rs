@@ -102,7 +102,10 @@ fn a_supervisor_that_is_killed_takes_the_tree_with_it() {
 fn a_guardian_that_is_killed_takes_the_tree_with_it_and_the_next_term_has_another() {
     for hold in BOTH {
         let world = World::new(hold);
-        let run = world.start(&["--ttl", "1s", "--grace", "100ms"], r#"daemon "d$INCUMBENT_TOKEN"; echo "ready $INCUMBENT_TOKEN"; sleep 1000"#);
+        let run = world.start(
+            &["--ttl", "1s", "--grace", "100ms"],
+            r#"daemon "d$INCUMBENT_TOKEN"; echo "ready $INCUMBENT_TOKEN"; sleep 1000"#,
+        );
         let first = run.hear("ready ");
         let (guardian, tree) = (run.guardian(), world.living());
         assert!(tree.len() >= 2);

@@ -35,6 +35,8 @@ daemon() {
 /// Elections in a directory of their own, and a command whose processes can be told from all others.
 pub(crate) struct World {
     folder: tempfile::TempDir,
+    /// For sockets, whose paths must be short; those of a supervisor that was killed would stay behind anywhere else.
+    runtime: tempfile::TempDir,
     mark: String,
     hold: Hold,
 }
@@ -44,7 +46,7 @@ impl World {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let folder = tempfile::Builder::new().prefix("run-").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let mark = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        World { folder, mark, hold }
+        World { folder, runtime: tempfile::tempdir().unwrap(), mark, hold }
     }
 
     /// Where its elections are.
@@ -83,7 +85,7 @@ impl World {
             hidden.stdin(std::process::Stdio::null());
             command = hidden;
         }
-        command.current_dir(self.folder.path()).env("HOME", self.folder.path());
+        command.current_dir(self.folder.path()).env("HOME", self.folder.path()).env("XDG_RUNTIME_DIR", self.runtime.path());
         for name in ["ON", "CONFIG", "TTL", "IDENTITY", "LOG"] {
             command.env_remove(format!("INCUMBENT_{name}"));
         }

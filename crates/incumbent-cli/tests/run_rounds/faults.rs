@@ -100,7 +100,7 @@ impl Hosts {
             Fault::StandbyStopped => {
                 let standby = self.supervisor(other);
                 each(&standby, Signal::STOP);
-                self.ask(&["resign", "job", "--no-wait"]);
+                self.ask(&["resign", "job"], token);
                 let _ = self.leader_after(token, |it| it != other);
                 each(&standby, Signal::CONT);
             }
@@ -122,12 +122,12 @@ impl Hosts {
             }
             Fault::EngineKilled => self.engine_gone(leading, |it| it.kill(), |it| it.restart().unwrap()),
             Fault::EnginePaused => self.engine_gone(leading, |it| it.pause(), |it| it.resume()),
-            Fault::Resigned => self.ask(&["resign", "job", "--no-wait"]),
+            Fault::Resigned => self.ask(&["resign", "job"], token),
             Fault::HandedOver => {
                 let to = self.all[other].name.clone();
-                self.ask(&["handover", "job", "--to", &to, "--no-wait"]);
+                self.ask(&["handover", "job", "--to", &to], token);
             }
-            Fault::Evicted => self.ask(&["evict", "job", "--no-wait"]),
+            Fault::Evicted => self.ask(&["evict", "job"], token),
         }
         if matches!(fault, Fault::SupervisorKilled | Fault::HostKilled | Fault::SupervisorAndGuardianKilled) {
             // Not before it is gone: its successor would be refused for having its name.
@@ -156,7 +156,7 @@ impl Hosts {
         let tree = self.all[host].tree();
         each(stopped, Signal::STOP);
         match self.place {
-            Place::Files => self.ask(&["evict", "job", "--no-wait"]),
+            Place::Files => self.ask(&["evict", "job"], token),
             Place::Server(..) => self.relay(host).partition(),
         }
         self.all_die("the tree, with one stopped", &tree);

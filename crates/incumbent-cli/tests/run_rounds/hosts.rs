@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use incumbent_protocol::chance::Chance;
 use incumbent_testbed::{Contender, Relay, Server, eventually};
+use rustix::process::Signal;
 
 use crate::oracle::{self, Terms};
 use crate::shell;
-use crate::shell::processes::{MARK, guardians_of, lives, marked};
+use crate::shell::processes::{MARK, guardians_of, lives, marked, signal};
 
 /// How many there are.
 pub(crate) const COUNT: usize = 3;
@@ -66,6 +67,8 @@ impl Host {
 /// All of them.
 pub(crate) struct Hosts {
     folder: tempfile::TempDir,
+    /// For sockets, whose paths must be short; those of a supervisor that was killed would stay behind anywhere else.
+    runtime: tempfile::TempDir,
     pub(crate) place: Place,
     pub(crate) all: Vec<Host>,
     pub(crate) seed: u64,
@@ -83,6 +86,7 @@ impl Hosts {
     pub(crate) fn begin(engine: &str, place: Place, seed: u64) -> Hosts {
         let folder = tempfile::Builder::new().prefix("rounds-").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         std::fs::create_dir(folder.path().join("records")).unwrap();
+        let runtime = tempfile::tempdir().unwrap();
         let mut all = Vec::new();
         for number in 1..=COUNT {
             let (url, relay) = match &place {
@@ -93,10 +97,11 @@ impl Hosts {
                 }
             };
             let (name, mark) = (format!("host-{number}"), format!("{}-{engine}-{number}", std::process::id()));
-            let command = supervise(&folder.path().join("records"), &name, &url, &mark, seed + number as u64);
+            let mut command = supervise(&folder.path().join("records"), &name, &url, &mark, seed + number as u64);
+            command.env("XDG_RUNTIME_DIR", runtime.path());
             all.push(Host { name, url, relay, mark, supervisor: Contender::start(&command).unwrap(), story: String::new() });
         }
-        Hosts { folder, place, all, seed }
+        Hosts { folder, runtime, place, all, seed }
     }
 
     fn records(&self) -> PathBuf {
@@ -130,7 +135,8 @@ impl Hosts {
         let records = self.records();
         for (number, host) in self.all.iter_mut().enumerate() {
             if host.supervisor().is_none() {
-                let command = supervise(&records, &host.name, &host.url, &host.mark, self.seed + round * 10 + number as u64);
+                let mut command = supervise(&records, &host.name, &host.url, &host.mark, self.seed + round * 10 + number as u64);
+                command.env("XDG_RUNTIME_DIR", self.runtime.path());
                 host.story += &host.supervisor.process().log_tail(usize::MAX);
                 host.story += "\n-- started again\n";
                 host.supervisor = Contender::start(&command).unwrap();
@@ -149,16 +155,17 @@ impl Hosts {
         });
     }
 
-    /// `incumbent` with these words, on the election, past all relays.
-    pub(crate) fn ask(&self, words: &[&str]) {
+    /// Asks for something of the election, past all relays, until it is granted or the term has ended anyway: who shall have the seat may not be in the line again yet.
+    #[track_caller]
+    pub(crate) fn ask(&self, words: &[&str], token: u64) {
         let url = match &self.place {
             Place::Files => self.all[0].url.clone(),
             Place::Server(server, url) => url(&server.address()),
         };
-        let output = shell::incumbent(&[words, &["--on", &url]].concat()).output().unwrap();
-        // Whoever was asked may have gone meanwhile: a round is not about that.
-        let code = output.status.code();
-        assert!(matches!(code, Some(0 | 4 | 5 | 6)), "{words:?}: {code:?} {}", shell::text(&output.stderr));
+        eventually("the wish is heard", || {
+            let output = shell::incumbent(&[words, &["--no-wait", "--on", &url]].concat()).output().unwrap();
+            output.status.success() || oracle::latest(&self.records()).is_some_and(|it| it.token > token)
+        });
     }
 
     /// What all supervisors have said.
@@ -174,9 +181,14 @@ const PATIENCE: std::time::Duration = std::time::Duration::from_secs(25);
 
 impl Drop for Hosts {
     fn drop(&mut self) {
-        // Only a test that failed leaves any.
-        for id in self.all.iter().flat_map(|it| it.guardian().into_iter().chain(it.supervisor()).chain(it.tree())) {
-            shell::processes::signal(id, rustix::process::Signal::KILL);
+        for host in &self.all {
+            let guardian = host.guardian();
+            host.supervisor().into_iter().for_each(|it| signal(it, Signal::KILL));
+            // A test that failed may have left it stopped; it cleans up and ends.
+            guardian.into_iter().for_each(|it| signal(it, Signal::CONT));
+        }
+        for id in self.all.iter().flat_map(Host::tree) {
+            signal(id, Signal::KILL);
         }
     }
 }
