@@ -57,6 +57,8 @@ pub enum Event {
         /// Why.
         why: String,
     },
+    /// The lease had ended before it could be started; nothing of it runs.
+    TooLate,
     /// The command itself has ended. Others of its tree may live.
     Ended(Ending),
     /// Nobody of the tree lives any more. The last event of a command that was started.
@@ -172,7 +174,7 @@ impl Guarded {
         self.order(Order::Lease(Lease { stop_at: stop_at.as_nanos(), kill_at: kill_at.as_nanos() }));
     }
 
-    /// Starts the command. [`Event::Started`] or [`Event::NotStarted`] will say whether it was.
+    /// Starts the command. [`Event::Started`], [`Event::NotStarted`] or [`Event::TooLate`] will say whether it was.
     pub fn start(&mut self, command: Command) {
         self.lives = true;
         self.order(Order::Start(Launch {
@@ -297,6 +299,10 @@ impl Guarded {
             Report::NotStarted { why } => {
                 self.bury();
                 Event::NotStarted { why }
+            }
+            Report::TooLate => {
+                self.bury();
+                Event::TooLate
             }
             Report::Ended(ending) => Event::Ended(ending),
             Report::Dead { killed } => {

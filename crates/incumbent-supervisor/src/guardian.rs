@@ -178,14 +178,10 @@ impl Guardian {
 
     fn start(&mut self, launch: &Launch) {
         let now = clock::now();
-        let refused = match (&self.running, self.lease) {
-            (Some(_), _) => Some("the tree before it still lives"),
-            (None, Some(lease)) if lease.stop_at > now.as_nanos() => None,
-            (None, _) => Some("the lease has ended"),
-        };
-        let started = match refused {
-            Some(why) => Err(why.to_owned()),
-            None => self.spawn(launch).map_err(|why| why.to_string()),
+        let started = match (&self.running, self.lease) {
+            (Some(_), _) => Err("the tree before it still lives".to_owned()),
+            (None, Some(lease)) if lease.stop_at > now.as_nanos() => self.spawn(launch).map_err(|why| why.to_string()),
+            (None, _) => return self.report(&Report::TooLate),
         };
         match started {
             Ok((pid, command)) => {

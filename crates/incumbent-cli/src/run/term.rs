@@ -217,6 +217,12 @@ impl Work<'_> {
                         say!(false, "the command was not started: {why}");
                         return Died::NeverLived;
                     }
+                    Event::TooLate => {
+                        // Not the command's fault, nor ours: a busy machine, and the seat is lost as it would be a moment later.
+                        say!(self.terms.wanted.quiet, "the lease ended before the command could be started");
+                        self.stop.get_or_insert(Stop::Lost);
+                        return Died::NeverLived;
+                    }
                     Event::Ended(ending) => self.ending = Some(ending),
                     Event::Dead { killed } => {
                         self.say_end(killed);
