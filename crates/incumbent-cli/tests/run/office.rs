@@ -66,7 +66,7 @@ fn a_value_is_published_for_all_to_see() {
 #[test]
 fn asked_to_resign_it_stops_the_command_and_contends_again_with_a_greater_token() {
     let world = World::new(Hold::Group);
-    let (run, socket, token) = begun(&world, &["--ttl", "1s", "--grace", "100ms"]);
+    let (run, socket, token) = begun(&world, &["--grace", "100ms"]);
     assert_eq!(asked(&socket, "POST", "/resign", "").0, 202);
     run.hear("socket ");
     let later: u64 = run.hear("token ").parse().unwrap();

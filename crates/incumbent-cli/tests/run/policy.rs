@@ -12,7 +12,7 @@ const FAST: [&str; 2] = ["--back-off", "1ms"];
 fn a_command_that_fails_is_run_again_until_it_does_not() {
     let world = World::new(Hold::Group);
     let script = r#"echo "$INCUMBENT_TOKEN" >> tokens; [ "$(wc -l < tokens)" -ge 3 ]"#;
-    ends(world.run(&[&["--restart", "on-failure", "--ttl", "1s"], &FAST[..]].concat(), script), 0);
+    ends(world.run(&[&["--restart", "on-failure"], &FAST[..]].concat(), script), 0);
     let tokens: Vec<u64> = world.read("tokens").lines().map(|it| it.parse().unwrap()).collect();
     assert!(tokens.len() == 3 && tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
 }
@@ -21,13 +21,13 @@ fn a_command_that_fails_is_run_again_until_it_does_not() {
 fn it_gives_up_after_so_many_failures_with_the_code_of_the_last() {
     let world = World::new(Hold::Group);
     let script = r#"echo >> runs; exit "$(wc -l < runs)""#;
-    ends(world.run(&[&["--restart", "always", "--give-up-after", "2", "--ttl", "1s"], &FAST[..]].concat(), script), 2);
+    ends(world.run(&[&["--restart", "always", "--give-up-after", "2"], &FAST[..]].concat(), script), 2);
 }
 
 #[test]
 fn always_means_after_a_success_too_until_it_is_told_to_end() {
     let world = World::new(Hold::Group);
-    let run = world.start(&[&["--restart", "always", "--ttl", "1s"], &FAST[..]].concat(), "echo runs; exit 0");
+    let run = world.start(&[&["--restart", "always"], &FAST[..]].concat(), "echo runs; exit 0");
     run.hear("runs");
     run.hear("runs");
     run.signal(Signal::TERM);
@@ -53,7 +53,7 @@ fn hooks_run_before_the_command_and_after_it_while_the_seat_is_held() {
 #[test]
 fn a_host_that_is_not_fit_does_not_contend_and_leaves_when_it_becomes_so() {
     let world = World::new(Hold::Group);
-    let options = ["--health", "test -e fit", "--health-every", "20ms", "--ttl", "2s", "--after-loss", "exit"];
+    let options = ["--health", "test -e fit", "--health-every", "20ms", "--after-loss", "exit"];
     let run = world.start(&options, "echo leads; sleep 1000");
     run.reports("standing by");
     // Another is elected meanwhile: nobody stands in its way.

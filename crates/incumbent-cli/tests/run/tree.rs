@@ -102,10 +102,7 @@ fn a_supervisor_that_is_killed_takes_the_tree_with_it() {
 fn a_guardian_that_is_killed_takes_the_tree_with_it_and_the_next_term_has_another() {
     for hold in BOTH {
         let world = World::new(hold);
-        let run = world.start(
-            &["--ttl", "1s", "--grace", "100ms"],
-            r#"daemon "d$INCUMBENT_TOKEN"; echo "ready $INCUMBENT_TOKEN"; sleep 1000"#,
-        );
+        let run = world.start(&["--grace", "100ms"], r#"daemon "d$INCUMBENT_TOKEN"; echo "ready $INCUMBENT_TOKEN"; sleep 1000"#);
         let first = run.hear("ready ");
         let (guardian, tree) = (run.guardian(), world.living());
         assert!(tree.len() >= 2);
@@ -137,7 +134,7 @@ fn a_supervisor_whose_guardian_is_stopped_kills_the_tree_itself() {
 fn told_to_end_while_its_guardian_is_stopped_it_kills_the_tree_after_the_grace() {
     for hold in BOTH {
         let world = World::new(hold);
-        let options = ["--ttl", "400ms", "--grace", "1s"];
+        let options = ["--ttl", "3s", "--grace", "2s"];
         let run = world.start(&options, "trap '' TERM; daemon d; echo ready; while :; do sleep 1; done");
         run.hear("ready");
         signal(run.guardian(), Signal::STOP);
