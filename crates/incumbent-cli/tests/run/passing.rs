@@ -74,8 +74,7 @@ fn told_to_end_it_lets_the_command_drain_and_ends_as_that_did() {
 fn a_command_that_does_not_end_is_killed_after_the_grace() {
     for hold in [Hold::Group, Hold::Descent] {
         let world = World::new(hold);
-        let run =
-            world.start(&["--grace", "2s"], r#"trap 'echo deaf' TERM; daemon d; echo ready; while :; do sleep 0.05; done"#);
+        let run = world.start(&["--grace", "2s"], r#"trap 'echo deaf' TERM; daemon d; echo ready; while :; do sleep 0.05; done"#);
         run.hear("ready");
         run.signal(Signal::TERM);
         run.hear("deaf");
