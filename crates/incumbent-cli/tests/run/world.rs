@@ -206,8 +206,9 @@ impl Supervised {
 impl Drop for Supervised {
     fn drop(&mut self) {
         // Its guardian cleans up. The testbed would stop all of them first, and a shell that is stopped while it starts a program cannot be.
-        if let Some(id) = self.contender.process().id() {
+        while let Some(id) = self.contender.process().id() {
             signal(id, Signal::KILL);
+            std::thread::yield_now();
         }
     }
 }

@@ -183,7 +183,11 @@ impl Drop for Hosts {
     fn drop(&mut self) {
         for host in &self.all {
             let guardian = host.guardian();
-            host.supervisor().into_iter().for_each(|it| signal(it, Signal::KILL));
+            // The testbed would stop its guardian too, so it must be gone before that looks.
+            while let Some(id) = host.supervisor() {
+                signal(id, Signal::KILL);
+                std::thread::yield_now();
+            }
             // A test that failed may have left it stopped; it cleans up and ends.
             guardian.into_iter().for_each(|it| signal(it, Signal::CONT));
         }
