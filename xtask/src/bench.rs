@@ -4,11 +4,27 @@
 
 use crate::shell;
 
-/// Runs the lab's figures, then the engines'; `arguments` go to the programs that make them.
+/// The programs that make figures: their name here, and what cargo calls them.
+const PROGRAMS: [(&str, &[&str]); 3] = [
+    ("lab", &["--package", "incumbent-lab", "--bench", "figures"]),
+    ("engines", &["--package", "incumbent", "--all-features", "--bench", "engines"]),
+    ("run", &["--package", "incumbent-cli", "--bench", "run"]),
+];
+
+/// Runs all of them, or the one that the first argument names; further arguments go to it.
 pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
-    shell::run(shell::cargo(&["bench", "--locked", "--package", "incumbent-lab", "--bench", "figures", "--"]).args(arguments))?;
-    shell::run(
-        shell::cargo(&["bench", "--locked", "--package", "incumbent", "--all-features", "--bench", "engines", "--"])
-            .args(arguments),
-    )
+    let (wanted, rest) = match arguments {
+        [] => (None, arguments),
+        [name, rest @ ..] => (Some(*name), rest),
+    };
+    if let Some(name) = wanted
+        && PROGRAMS.iter().all(|(it, _)| *it != name)
+    {
+        let names = PROGRAMS.map(|(it, _)| it).join(", ");
+        return Err(format!("there is no bench {name:?}: say one of {names}, or none for all"));
+    }
+    for (_, program) in PROGRAMS.iter().filter(|(it, _)| wanted.is_none_or(|wanted| wanted == *it)) {
+        shell::run(shell::cargo(&["bench", "--locked"]).args(*program).arg("--").args(rest))?;
+    }
+    Ok(())
 }

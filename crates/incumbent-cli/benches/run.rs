@@ -1,0 +1,159 @@
+//! The figures that we publish of `incumbent run`, made by `cargo xtask bench`: from the death of the command to the next one running elsewhere, beside the engine's own
+//! hand-over in the same run; and what supervision costs while nothing happens.
+//!
+//! Machines are noisy, so medians are compared. Nothing fails by speed.
+
+#![allow(clippy::print_stdout, reason = "its output is its purpose")]
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use incumbent::Election;
+use incumbent_testbed::{Etcd, Server as _};
+use rustix::process::{Pid, Signal, kill_process};
+
+const ROUNDS: usize = 60;
+const BACK_OFF: &str = "100ms";
+/// Long enough that whoever has failed stands by again.
+const BETWEEN: Duration = Duration::from_millis(400);
+const IDLE: Duration = Duration::from_secs(20);
+
+fn main() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let files = format!("file:{}", directory.path().join("elections").display());
+    println!("From kill -9 of the command to the next one running on another supervisor, {ROUNDS} rounds");
+    crashes("file", &files, directory.path());
+    let etcd = Etcd::recent().start().expect("etcd starts");
+    let url = format!("etcd://{}/bench", etcd.address());
+    crashes("etcd", &url, directory.path());
+    cost(&url, directory.path());
+}
+
+fn supervisors(url: &str, directory: &Path, starts: &Path) -> Vec<Child> {
+    let script = format!("echo $$ > {}; exec sleep 1000", starts.display());
+    let one = |number: usize| {
+        Command::new(env!("CARGO_BIN_EXE_incumbent"))
+            .args(["run", "bench", "--on", url, "--quiet", "--restart", "always", "--back-off", BACK_OFF])
+            .arg("--state-dir")
+            .arg(directory.join(format!("host-{number}")))
+            .args(["--", "sh", "-c", &script])
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("it was just built")
+    };
+    (0..3).map(one).collect()
+}
+
+/// The starts of commands, each its process, as they come.
+fn listen(path: &Path) -> impl Iterator<Item = i32> {
+    let made = Command::new("mkfifo").arg(path).status().expect("coreutils are there");
+    assert!(made.success(), "a pipe with a name");
+    // Held open for writing too, so that it never ends.
+    let pipe = std::fs::OpenOptions::new().read(true).write(true).open(path).expect("just made");
+    BufReader::new(pipe).lines().map(|it| it.expect("a pipe").trim().parse().expect("a process"))
+}
+
+fn crashes(name: &str, url: &str, directory: &Path) {
+    let path = directory.join(format!("starts-{name}"));
+    let mut starts = listen(&path);
+    let mut hosts = supervisors(url, directory, &path);
+    let mut took = Vec::new();
+    let mut running = starts.next().expect("one is elected");
+    for _ in 0..ROUNDS {
+        std::thread::sleep(BETWEEN);
+        let began = Instant::now();
+        kill(running, Signal::KILL);
+        running = starts.next().expect("another is elected");
+        took.push(began.elapsed());
+    }
+    end(&mut hosts);
+    let own = hand_overs(url);
+    took.sort_unstable();
+    let (median, late) = (took[ROUNDS / 2], took[ROUNDS * 99 / 100]);
+    println!("  {name:<6} p50 {median:.1?}, p99 {late:.1?}; the library's hand-over on it, p50 {own:.1?}: {:.2} times", median.as_secs_f64() / own.as_secs_f64());
+}
+
+/// Between two candidates of the library, without any command.
+fn hand_overs(url: &str) -> Duration {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let of = || Election::on(url).name("hand-over").own_connection().build();
+        let (mut holder, mut heir) = (of().await.expect("it is there"), of().await.expect("it is there"));
+        let mut leadership = holder.campaign().await.expect("nothing is wrong with it");
+        let mut took = Vec::new();
+        for _ in 0..ROUNDS {
+            let waiting = tokio::spawn({
+                let heir = heir.clone();
+                async move { (heir.campaign().await, Instant::now()) }
+            });
+            tokio::time::sleep(BETWEEN).await;
+            let began = Instant::now();
+            leadership.resign().await.expect("the engine is well");
+            let (next, at) = waiting.await.expect("does not panic");
+            took.push(at.saturating_duration_since(began));
+            leadership = next.expect("nothing is wrong with it");
+            std::mem::swap(&mut holder, &mut heir);
+        }
+        leadership.resign().await.expect("the engine is well");
+        took.sort_unstable();
+        took[ROUNDS / 2]
+    })
+}
+
+/// What a supervisor and its guardian cost while the command runs and nothing happens.
+fn cost(url: &str, directory: &Path) {
+    let path = directory.join("starts-idle");
+    let mut starts = listen(&path);
+    let script = format!("echo $$ > {}; exec sleep 1000", path.display());
+    let supervisor = Command::new(env!("CARGO_BIN_EXE_incumbent"))
+        .args(["run", "idle", "--on", url, "--quiet", "--", "sh", "-c", &script])
+        .stdin(Stdio::null())
+        .spawn()
+        .expect("it was just built");
+    let command = starts.next().expect("it is elected");
+    let guardian = field(command, "status", "PPid:").unwrap_or(0);
+    let both = [supervisor.id().cast_signed(), i32::try_from(guardian).expect("a process")];
+    let before: f64 = both.iter().map(|it| spent(*it)).sum();
+    std::thread::sleep(IDLE);
+    let busy = (both.iter().map(|it| spent(*it)).sum::<f64>() - before) / IDLE.as_secs_f64();
+    let memory = both.map(|it| field(it, "smaps_rollup", "Pss:").unwrap_or(0) as f64 / 1024.0);
+    println!(
+        "Supervision of an idle command on etcd for {IDLE:?}: {:.2} % of a core; memory (shared pages split) {:.1} MiB supervisor, {:.1} MiB guardian",
+        busy * 100.0,
+        memory[0],
+        memory[1]
+    );
+    end(&mut [supervisor]);
+}
+
+/// Seconds of processor that a process has used.
+fn spent(process: i32) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).expect("it lives");
+    let fields: Vec<&str> = stat.rsplit(')').next().expect("always something").split_whitespace().collect();
+    let ticks = |at: usize| fields[at].parse::<f64>().expect("a number");
+    // Ticks are hundredths of a second on every Linux that we know.
+    (ticks(11) + ticks(12)) / 100.0
+}
+
+/// A number in a file about a process.
+fn field(process: i32, file: &str, name: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/{file}")).ok()?;
+    text.lines().find_map(|it| it.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
+}
+
+fn kill(process: i32, signal: Signal) {
+    if let Some(process) = Pid::from_raw(process) {
+        kill_process(process, signal).expect("it lives");
+    }
+}
+
+fn end(hosts: &mut [Child]) {
+    for host in &*hosts {
+        kill(host.id().cast_signed(), Signal::TERM);
+    }
+    for host in hosts {
+        host.wait().expect("a child of ours");
+    }
+}
