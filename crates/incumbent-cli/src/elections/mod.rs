@@ -9,7 +9,7 @@ pub(crate) mod target;
 
 mod ask;
 mod candidates;
-mod describe;
+pub(crate) mod describe;
 mod doctor;
 mod drill;
 mod engines;

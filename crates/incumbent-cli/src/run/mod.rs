@@ -5,6 +5,8 @@
 mod notify;
 mod office;
 mod program;
+#[allow(dead_code)]
+mod schedule;
 mod signals;
 mod term;
 
