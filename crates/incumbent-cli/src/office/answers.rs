@@ -151,7 +151,16 @@ impl Desk {
             Answer::json(StatusCode::SERVICE_UNAVAILABLE, &leader)
         };
         let Some(mut observer) = self.observer() else { return unseen("the engine has not answered yet") };
-        match tokio::time::timeout(LOOK_WITHIN, observer.leader()).await {
+        let own = self.term().as_ref().filter(|it| !it.left().is_zero()).map(|it| it.watcher.token());
+        let looked = tokio::time::timeout(LOOK_WITHIN, async {
+            let mut leader = observer.leader().await;
+            // Who has just been elected knows it before it sees it.
+            while own.is_some_and(|own| leader.as_ref().is_none_or(|it| it.token < own)) {
+                leader = observer.next().await;
+            }
+            leader
+        });
+        match looked.await {
             Ok(leader) => {
                 let status = if leader.is_some() { StatusCode::OK } else { StatusCode::NOT_FOUND };
                 Answer::json(status, &self.describe(leader.as_ref()))

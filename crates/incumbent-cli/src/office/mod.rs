@@ -328,3 +328,39 @@ fn runtime_directory() -> PathBuf {
     });
     base.unwrap_or_else(std::env::temp_dir).join(name)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever serves the term may be late, or hang: what is told must not depend on it.
+    #[tokio::test(start_paused = true)]
+    async fn nobody_is_told_that_it_leads_past_its_deadline_even_if_nobody_has_told_the_office() {
+        let office = Office::of("job", Stops::AreSaid);
+        assert!(!office.desk.is_primary() && office.desk.status()["state"] == "standby");
+        let election = Election::in_test(Arc::new(incumbent::engines::memory::Memory::new()), "job").build().await.unwrap();
+        let leadership = election.campaign().await.unwrap();
+        let _asked = office.begin(&leadership);
+        assert!(!office.desk.is_primary() && office.desk.status()["state"] == "entering");
+        office.work(None);
+        assert!(office.desk.is_primary() && office.desk.status()["state"] == "held");
+        let folder = tempfile::tempdir().unwrap();
+        let promise = Promise::at(folder.path().join("promise"));
+        office.work(Some(promise.clone()));
+        assert!(!office.desk.is_primary(), "nothing was promised");
+        promise.make(incumbent_supervisor::clock::now() + Duration::from_secs(60)).unwrap();
+        assert!(office.desk.is_primary());
+        let watcher = leadership.watcher();
+        drop(leadership);
+        watcher.lost().await;
+        assert!(!office.desk.is_primary() && office.desk.status()["leading"] == false, "{}", office.desk.status());
+        let leadership = election.campaign().await.unwrap();
+        let _asked = office.begin(&leadership);
+        office.work(None);
+        assert!(office.desk.is_primary());
+        office.stop("resigned");
+        assert!(!office.desk.is_primary() && office.desk.status()["leading"] == true, "{}", office.desk.status());
+        office.stopped();
+        assert!(office.desk.status()["leading"] == false);
+    }
+}
