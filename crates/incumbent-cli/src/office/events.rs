@@ -31,6 +31,8 @@ pub(super) async fn tell(desk: Arc<Desk>, mut to: Sender<Bytes>, mut closing: wa
     let mut news = desk.news.subscribe();
     let mut observer = None;
     let mut told = None;
+    // An interval, because news come more often than that and would put off a sleep for ever.
+    let mut signs = tokio::time::interval(SIGN_OF_LIFE);
     loop {
         news.mark_unchanged();
         let status = desk.status();
@@ -54,7 +56,7 @@ pub(super) async fn tell(desk: Arc<Desk>, mut to: Sender<Bytes>, mut closing: wa
                     None => std::future::pending().await,
                 }
             } => send(&mut to, &event("leader", &desk.describe(leader.as_ref()))).await,
-            () = tokio::time::sleep(SIGN_OF_LIFE) => send(&mut to, ":\n\n").await,
+            _ = signs.tick() => send(&mut to, ":\n\n").await,
         };
         if sent.is_none() {
             return;
