@@ -63,6 +63,11 @@ impl Berth {
         Ok(())
     }
 
+    /// Gives it back, if it was taken, with whatever stands in it: nobody knows whether what was left behind is dead.
+    pub fn let_go(&self) -> io::Result<()> {
+        self.file.unlock()
+    }
+
     /// Gives it back: the tree is dead.
     pub fn leave(&self) -> io::Result<()> {
         self.file.set_len(0)?;

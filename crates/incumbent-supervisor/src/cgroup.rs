@@ -5,8 +5,13 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use rustix::process::Pid;
+
+/// How long those who were killed have before one looks again.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// A control group that was made for a tree.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -68,6 +73,15 @@ impl Cgroup {
     /// Kills all in it, and in those beneath it. They are not dead when this returns.
     pub fn kill(&self) -> io::Result<()> {
         self.write("cgroup.kill", "1")
+    }
+
+    /// Kills all in it, and whoever comes meanwhile, until nobody in it lives; for a thread that may wait.
+    pub fn kill_until_empty(&self) {
+        while self.is_populated().unwrap_or(true) {
+            // Gone between the two, or somebody's who may: the next look tells.
+            let _ = self.kill();
+            thread::sleep(LOOK_EVERY);
+        }
     }
 
     /// Stops all in it where they are.

@@ -27,36 +27,89 @@ impl Process {
     }
 }
 
+/// The descendants of a process, without itself, as they were found in one look.
+///
+/// One look proves nothing about a tree whose processes fork: who is born behind the reader's back is not seen. See [`are_dead`].
+#[derive(Default)]
+pub(crate) struct Found {
+    pub(crate) living: Vec<Process>,
+    /// Those who have ended, and nobody has asked how.
+    dead: BTreeSet<(i32, u64)>,
+}
+
 /// The living descendants of `root`, without itself.
 pub(crate) fn living(root: Pid) -> Vec<Process> {
-    if has_no_children(root) {
-        return Vec::new();
+    find(root).living
+}
+
+/// Whether nobody who descends from `root` lives.
+///
+/// Two looks, because in one a process may fork and end while it is read, and its child has been read past: a chain of such processes would look dead for ever. If all that
+/// the first look found were dead, whoever still lives has been given to `root` by then, and stays beneath it, dead or alive, until `root` waits for it: so the second look
+/// finds somebody that the first has not.
+pub(crate) fn are_dead(root: Pid) -> bool {
+    let first = find(root);
+    if !first.living.is_empty() {
+        return false;
+    }
+    if first.dead.is_empty() {
+        return true;
+    }
+    let second = find(root);
+    second.living.is_empty() && second.dead.is_subset(&first.dead)
+}
+
+fn find(root: Pid) -> Found {
+    if children(root).is_some_and(|it| it.is_empty()) {
+        return Found::default();
     }
     let mut children: BTreeMap<i32, Vec<Process>> = BTreeMap::new();
     for process in fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|it| look(it.file_name().to_str()?)) {
         children.entry(process.parent).or_default().push(process);
     }
     let mut seen = BTreeSet::new();
-    let mut found = Vec::new();
+    let mut found = Found::default();
     let mut to_visit = vec![root.as_raw_nonzero().get()];
     while let Some(parent) = to_visit.pop() {
         // While /proc is read, numbers change hands: what looks like a circle is none.
         if seen.insert(parent) {
             for child in children.get(&parent).into_iter().flatten() {
                 to_visit.push(child.pid.as_raw_nonzero().get());
-                found.push(*child);
+                if child.is_dead {
+                    found.dead.insert(child.key());
+                } else {
+                    found.living.push(*child);
+                }
             }
         }
     }
-    found.retain(|it| !it.is_dead);
     found
 }
 
-/// Whether the kernel says so. It may not tell, and does not count the children of other threads; then all of /proc is read.
-fn has_no_children(root: Pid) -> bool {
+/// Stops the children of `root` that are not `known` yet, the youngest first. Fast, because it must be faster than a process that lives only to fork the next: who ends
+/// hands its child to `root`, and there it is caught.
+pub(crate) fn stop_newborn(root: Pid, known: &mut BTreeSet<i32>) {
+    for number in children(root).unwrap_or_default().into_iter().rev() {
+        if known.insert(number)
+            && let Some(pid) = Pid::from_raw(number)
+            && let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty())
+            && look(&number.to_string()).is_some_and(|it| it.parent == root.as_raw_nonzero().get())
+        {
+            let _ = pidfd_send_signal(pidfd, Signal::STOP);
+        }
+    }
+}
+
+/// The children of a process, dead or alive, in the order in which they came to it, if this kernel lists them.
+fn children(root: Pid) -> Option<Vec<i32>> {
     let root = root.as_raw_nonzero();
-    let threads = fs::read_dir(format!("/proc/{root}/task")).map_or(0, |it| it.count());
-    threads == 1 && fs::read_to_string(format!("/proc/{root}/task/{root}/children")).is_ok_and(|it| it.trim().is_empty())
+    let mut found = Vec::new();
+    for thread in fs::read_dir(format!("/proc/{root}/task")).ok()?.flatten() {
+        // A thread that has ended has left its children to another, which may have been read by then.
+        let list = fs::read_to_string(thread.path().join("children")).ok()?;
+        found.extend(list.split_ascii_whitespace().filter_map(|it| it.parse::<i32>().ok()));
+    }
+    Some(found)
 }
 
 /// Sends a signal to this process and never to another that has its number by now. Says whether it was sent.
@@ -102,5 +155,26 @@ mod tests {
         child.wait().unwrap();
         assert!(!send(&found, Signal::KILL));
         assert!(!living(own).contains(&found));
+    }
+
+    #[test]
+    fn who_has_ended_and_was_not_waited_for_is_dead() {
+        let mut shell = std::process::Command::new("sh")
+            .args(["-c", "sleep 60 & echo; wait"])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let root = Pid::from_raw(shell.id().cast_signed()).unwrap();
+        std::io::Read::read_exact(&mut shell.stdout.take().unwrap(), &mut [0]).unwrap();
+        assert!(!are_dead(root));
+        let sleeper = living(root)[0];
+        // Stopped, the shell cannot wait for its child.
+        rustix::process::kill_process(root, Signal::STOP).unwrap();
+        assert!(send(&sleeper, Signal::KILL));
+        while !are_dead(root) {
+            std::thread::yield_now();
+        }
+        shell.kill().unwrap();
+        shell.wait().unwrap();
     }
 }

@@ -75,6 +75,8 @@ pub enum Event {
         /// Why.
         why: String,
     },
+    /// The lease had ended before it could be started; nothing of it runs.
+    TooLate,
     /// The command itself has ended. Others of its tree may live.
     Ended(Ending),
     /// Nobody of the tree lives any more. The last event of a command that was started.
@@ -101,6 +103,7 @@ pub struct Guarded {
     unfenced: Option<String>,
     /// A command has been started, and no other may be.
     single_use: bool,
+    watchdog: Option<watchdog::Settings>,
     orders: mpsc::UnboundedSender<Order>,
     reports: OwnedReadHalf,
     heard: Vec<u8>,
@@ -113,6 +116,8 @@ pub struct Guarded {
     /// By when it must not, by an order.
     stop_by: Option<Instant>,
     guardian_died: bool,
+    /// It did not die by itself, and nobody has been told yet.
+    late_guardian: bool,
 }
 
 impl Guarded {
@@ -149,6 +154,7 @@ impl Guarded {
             no_cgroup: None,
             unfenced: None,
             single_use: setup.network_fence,
+            watchdog: setup.watchdog.clone(),
             orders,
             reports,
             heard: Vec::new(),
@@ -158,6 +164,7 @@ impl Guarded {
             lease_end: None,
             stop_by: None,
             guardian_died: false,
+            late_guardian: false,
         };
         match tokio::time::timeout(READY_WITHIN, guarded.hear()).await {
             Ok(true) => match guarded.unfenced.take() {
@@ -200,7 +207,7 @@ impl Guarded {
         self.order(Order::Lease(Lease { stop_at: nanos(stop_at), kill_at: nanos(kill_at), deadline: nanos(deadline) }));
     }
 
-    /// Starts the command. [`Event::Started`] or [`Event::NotStarted`] will say whether it was.
+    /// Starts the command. [`Event::Started`], [`Event::NotStarted`] or [`Event::TooLate`] will say whether it was.
     pub fn start(&mut self, command: Command) {
         self.lives = true;
         self.was_used = true;
@@ -250,8 +257,7 @@ impl Guarded {
                 if !self.lives {
                     std::future::pending::<()>().await;
                 }
-                // Its orphans are our children now, so everything that descends from us is the tree.
-                self.bring_to_an_end(Tree { root: getpid(), cgroup: self.tree.cgroup.clone() }).await;
+                self.bring_to_an_end().await;
                 continue;
             }
             let due = [self.lease_end, self.stop_by].into_iter().flatten().min();
@@ -264,25 +270,44 @@ impl Guarded {
                         self.waiting.push(Event::GuardianDied);
                     }
                 }
-                () = sleep(due), if due.is_some() => self.bring_to_an_end(self.tree.clone()).await,
+                () = sleep(due), if due.is_some() => self.bring_to_an_end().await,
             }
         }
     }
 
     /// The second line: kills the tree itself, however long that takes.
-    async fn bring_to_an_end(&mut self, tree: Tree) {
+    async fn bring_to_an_end(&mut self) {
+        if !self.guardian_died {
+            // It was late. It may still have a start before it that is not carried out, and may report any time what would be taken for the next tree's: it goes first.
+            self.end_guardian();
+            self.guardian_died = true;
+            self.late_guardian = true;
+        }
+        // Its orphans are our children now, so everything that descends from us is the tree.
+        let tree = Tree { root: getpid(), cgroup: self.tree.cgroup.clone() };
         let killing = tokio::task::spawn_blocking(move || tree.kill_until_dead(None));
         // It returns when they are dead, and cannot fail before.
         if let Ok(true) = killing.await {
             self.bury();
             self.waiting.push(Event::Dead { killed: true });
-            if !self.guardian_died {
-                // It was late, and may report any time: what it says would be taken for the next tree's.
-                self.end_guardian();
-                self.guardian_died = true;
+            if std::mem::take(&mut self.late_guardian) {
                 self.waiting.push(Event::GuardianDied);
             }
+            if let Some(cgroup) = &self.tree.cgroup {
+                cgroup.remove();
+            }
+            if let Some(watchdog) = &self.watchdog {
+                // The guardian has armed it and cannot disarm it any more.
+                watchdog.disarm_left();
+            }
         }
+    }
+
+    /// No tree lives.
+    fn bury(&mut self) {
+        self.lives = false;
+        self.lease_end = None;
+        self.stop_by = None;
     }
 
     /// Hears one or more reports. `false` once the guardian is gone.
@@ -313,6 +338,10 @@ impl Guarded {
                 self.bury();
                 Event::NotStarted { why }
             }
+            Report::TooLate => {
+                self.bury();
+                Event::TooLate
+            }
             Report::Ended(ending) => Event::Ended(ending),
             Report::Dead { killed } => {
                 self.bury();
@@ -323,13 +352,6 @@ impl Guarded {
         self.waiting.push(event);
     }
 
-    /// Nobody of the tree lives.
-    fn bury(&mut self) {
-        self.lives = false;
-        self.lease_end = None;
-        self.stop_by = None;
-    }
-
     fn order(&self, order: Order) {
         // Nobody receives it if the guardian is gone, which is noticed by whoever reads its reports.
         let _ = self.orders.send(order);
@@ -338,20 +360,20 @@ impl Guarded {
     fn end_guardian(&mut self) {
         let _ = self.guardian.kill();
         let _ = self.guardian.wait();
-        if let Some(cgroup) = &self.tree.cgroup {
-            cgroup.remove();
-        }
     }
 }
 
 impl Drop for Guarded {
     fn drop(&mut self) {
+        // First, so that it does not carry out a start that is still before it.
+        self.end_guardian();
         if self.lives {
             // Whoever drops it has let go of a tree that may live.
-            let root = if self.guardian_died { getpid() } else { self.tree.root };
-            Tree { root, cgroup: self.tree.cgroup.clone() }.kill_until_dead(None);
+            Tree { root: getpid(), cgroup: self.tree.cgroup.clone() }.kill_until_dead(None);
         }
-        self.end_guardian();
+        if let Some(cgroup) = &self.tree.cgroup {
+            cgroup.remove();
+        }
     }
 }
 

@@ -123,7 +123,8 @@ impl Guardian {
         let _ = fs::write("/proc/self/oom_score_adj", "-1000");
         // Only what it touches: the program is large, and most of it is not this.
         let _ = mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT);
-        let cgroup = Cgroup::make(&format!("incumbent-{}", getpid()));
+        // A number comes again, and the group of one that was killed may still be there.
+        let cgroup = Cgroup::make(&format!("incumbent-{}-{}", getpid(), clock::now().as_nanos()));
         let (fence, unfenced) = match (charge.network_fence, &cgroup) {
             (false, _) => (None, None),
             (true, Err(why)) => (None, Some(why.clone())),
@@ -232,14 +233,10 @@ impl Guardian {
 
     fn start(&mut self, launch: &Launch) {
         let now = clock::now();
-        let refused = match (&self.running, self.lease) {
-            (Some(_), _) => Some("the tree before it still lives"),
-            (None, Some(lease)) if lease.stop_at > now.as_nanos() => None,
-            (None, _) => Some("the lease has ended"),
-        };
-        let started = match refused {
-            Some(why) => Err(why.to_owned()),
-            None => self.spawn(launch).map_err(|why| why.to_string()),
+        let started = match (&self.running, self.lease) {
+            (Some(_), _) => Err("the tree before it still lives".to_owned()),
+            (None, Some(lease)) if lease.stop_at > now.as_nanos() => self.spawn(launch).map_err(|why| why.to_string()),
+            (None, _) => return self.report(&Report::TooLate),
         };
         match started {
             Ok((pid, command)) => {
@@ -279,7 +276,14 @@ impl Guardian {
         let child = command.spawn()?;
         let pid = Pid::from_raw(child.id().cast_signed()).ok_or_else(|| io::Error::other("the kernel gave no process"))?;
         // It cannot have been waited for: only this thread does that.
-        Ok((pid, pidfd_open(pid, PidfdFlags::empty())?))
+        match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(pidfd) => Ok((pid, pidfd)),
+            Err(why) => {
+                // Out of descriptors: what will be said not to have started must not run.
+                self.tree.kill_until_dead(None);
+                Err(why.into())
+            }
+        }
     }
 
     fn stop(&mut self, signal: Signal, kill_at: Instant) {

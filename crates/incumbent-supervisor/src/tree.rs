@@ -36,7 +36,7 @@ impl Tree {
         {
             return Ok(false);
         }
-        Ok(descendants::living(self.root).is_empty())
+        Ok(descendants::are_dead(self.root))
     }
 
     /// Sends a signal to all of it. Those who come while this looks may miss it.
@@ -106,9 +106,15 @@ impl Tree {
     /// Stops every descendant, so that none forks while the others are killed: a fork bomb outruns whoever kills one by one.
     fn stop_all(&self) -> Vec<descendants::Process> {
         const SWEEPS_MAX: usize = 64;
+        /// Before each look at all, which takes longer than such a process lives.
+        const LOOKS_AT_THE_NEWBORN: usize = 8;
         let mut stopped = BTreeSet::new();
+        let mut known = BTreeSet::new();
         let mut living = Vec::new();
         for _ in 0..SWEEPS_MAX {
+            for _ in 0..LOOKS_AT_THE_NEWBORN {
+                descendants::stop_newborn(self.root, &mut known);
+            }
             living = descendants::living(self.root);
             let before = stopped.len();
             for process in &living {

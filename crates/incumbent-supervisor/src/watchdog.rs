@@ -58,6 +58,16 @@ impl Settings {
     }
 }
 
+impl Settings {
+    /// Disarms what somebody who is dead has left armed. The tree is dead too.
+    pub(crate) fn disarm_left(&self) {
+        // If it cannot be opened, somebody else has it, or it resets the machine: one more restart, and nothing that lives twice.
+        if let Ok(device) = OpenOptions::new().write(true).open(&self.device) {
+            Watchdog { device, timeout: self.timeout }.disarm();
+        }
+    }
+}
+
 /// A watchdog that is armed. Dropping it does not disarm it.
 #[derive(Debug)]
 pub(crate) struct Watchdog {

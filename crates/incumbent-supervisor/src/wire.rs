@@ -41,6 +41,8 @@ pub(crate) enum Report {
     Started { pid: i32 },
     /// The command could not be started.
     NotStarted { why: String },
+    /// The lease had ended before the command could be started.
+    TooLate,
     /// The command itself has ended; others of its tree may live.
     Ended(Ending),
     /// Nobody of the tree lives any more.

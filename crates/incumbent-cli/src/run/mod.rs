@@ -160,6 +160,7 @@ async fn contend(wanted: &RunArguments, command: Command, notify: &Notify) -> Re
     let directory = state_directory(&wanted.candidacy, &target)?;
     let _identity = claim_identity(&directory, &wanted.candidacy, &target)?;
     let berth = open_berth(&directory, wanted, &target)?;
+    end_what_was_left_behind(&berth).await?;
     let built = build(&wanted.candidacy, &target, office.metrics(), &mut signals).await?;
     let Some(election) = built else { return Ok(Exit::Interrupted) };
     office.introduce(&election);
@@ -264,6 +265,26 @@ fn watchdog(wanted: &RunArguments, timing: &Timing) -> Result<Option<watchdog::S
 fn open_berth(directory: &Path, wanted: &RunArguments, target: &Target) -> Result<Berth, Failure> {
     let path = file_of(directory, &wanted.candidacy, target, "berth")?;
     Berth::at(&path).map_err(|why| unwritable(&path, &why))
+}
+
+/// Supervisor and guardian of this machine were killed together, and what had left its parent lives on. Whoever starts them again, an init system most likely, does so long before
+/// a lease has ended: so it is ended now, and not only when this host leads again.
+async fn end_what_was_left_behind(berth: &Berth) -> Result<(), Failure> {
+    let io = |why: std::io::Error| unwritable(Path::new("the berth of this machine"), &why);
+    // Somebody's who lives: then nothing was left behind, or its guardian is about to end it.
+    if !berth.try_take().map_err(io)? {
+        return Ok(());
+    }
+    if let Some(cgroup) = berth.left_behind().map_err(io)? {
+        say!(false, "kills what a supervisor that was killed has left behind in {}", cgroup.path().display());
+        // The name stays until they are dead: this process may be killed meanwhile.
+        let killing = tokio::task::spawn_blocking(move || {
+            cgroup.kill_until_empty();
+            cgroup.remove();
+        });
+        let _ = killing.await;
+    }
+    berth.leave().map_err(io)
 }
 
 /// As shells have it.

@@ -7,7 +7,6 @@ use incumbent::leadership::Changes;
 use incumbent::{Election, Leadership, Reason, State};
 use incumbent_protocol::time::Instant;
 use incumbent_supervisor::berth::Berth;
-use incumbent_supervisor::tree::Tree;
 use incumbent_supervisor::{Command, Ending, Event, Guarded, clock};
 use rustix::process::Signal;
 use tokio::sync::mpsc;
@@ -59,7 +58,9 @@ impl Terms<'_> {
         let token = leadership.token();
         say!(self.wanted.candidacy.quiet, "elected for {} with token {token}", self.wanted.candidacy.election);
         let mut asked = self.office.begin(&leadership);
-        let served = match self.clear_the_way(&leadership, signals).await? {
+        let way = self.clear_the_way(&leadership, signals).await?;
+        let is_clear = matches!(way, Way::Clear);
+        let served = match way {
             Way::Clear => self.work(&leadership, guarded, signals, &mut asked).await,
             Way::Lost => (Served::Lost, None),
             Way::Told(told) => (Served::Told(told, None), None),
@@ -72,7 +73,8 @@ impl Terms<'_> {
         {
             say!(false, "--on-lost: {why}");
         }
-        if let Err(why) = self.berth.leave() {
+        // Unless we had it, what stands in it is another's: the name of a tree that may live.
+        if let Err(why) = if is_clear { self.berth.leave() } else { self.berth.let_go() } {
             say!(false, "cannot unlock this machine's berth: {why}");
         }
         let released = match to {
@@ -102,9 +104,9 @@ impl Terms<'_> {
         }
         if let Some(cgroup) = self.berth.left_behind().map_err(io)? {
             say!(false, "kills what a supervisor that was killed has left behind in {}", cgroup.path().display());
-            let tree = Tree { root: rustix::process::getpid(), cgroup: Some(cgroup.clone()) };
+            // The group alone: by descent from this process it would find its own guardian.
             let killing = tokio::task::spawn_blocking(move || {
-                tree.kill_until_dead(None);
+                cgroup.kill_until_empty();
                 cgroup.remove();
             });
             tokio::select! {
@@ -151,7 +153,10 @@ impl Terms<'_> {
             (Died::NeverLived, Some(Stop::Told(told)), _) => Served::Told(told, None),
             (Died::NeverLived, Some(Stop::Lost | Stop::Asked), _) => Served::Lost,
             (Died::NeverLived, None, _) => Served::NotStarted,
-            (Died::Dead, Some(Stop::Told(told)), ending) => Served::Told(told, ending),
+            // If nobody saw how it ended, it was the supervisor that killed it: the guardian did not.
+            (Died::Dead, Some(Stop::Told(told)), ending) => {
+                Served::Told(told, Some(ending.unwrap_or(Ending::Signal(Signal::KILL.as_raw()))))
+            }
             (Died::Dead, Some(Stop::Lost | Stop::Asked), _) | (Died::Dead, None, None) => Served::Lost,
             (Died::Dead, None, Some(ending)) => Served::Ended(ending),
         };
@@ -206,6 +211,12 @@ impl Work<'_> {
                     Event::Started { pid } => say!(self.terms.wanted.candidacy.quiet, "started {} as process {pid}", self.terms.command.program.display()),
                     Event::NotStarted { why } => {
                         say!(false, "the command was not started: {why}");
+                        return Died::NeverLived;
+                    }
+                    Event::TooLate => {
+                        // Not the command's fault, nor ours: a busy machine, and the seat is lost as it would be a moment later.
+                        say!(self.terms.wanted.candidacy.quiet, "the lease ended before the command could be started");
+                        self.stop.get_or_insert(Stop::Lost);
                         return Died::NeverLived;
                     }
                     Event::Ended(ending) => self.ending = Some(ending),

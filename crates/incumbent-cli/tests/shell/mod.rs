@@ -1,6 +1,8 @@
 //! The command as a shell runs it, for all tests of it.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+pub(crate) mod processes;
+
 use std::process::{Command, Output, Stdio};
 
 /// The real binary, with an environment that asks for nothing.

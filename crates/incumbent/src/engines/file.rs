@@ -4,6 +4,7 @@
 //!   DIR/NAME.lock              locked by the leader; holds the last token, on disk before it is granted
 //!   DIR/NAME.desk              who leads and led; replaced as a whole, by the leader
 //!   DIR/NAME.wish              what the leader is asked to do; written by anybody, removed with the leadership
+//!   DIR/NAME.notes             what was noted of leaderships; replaced as a whole, by anybody, under DIR/NAME.notes-lock
 //!   DIR/NAME.candidates/ID     one for each that waits, locked by it: one that is not locked is left over from the dead
 //! ```
 //!
@@ -29,7 +30,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock;
 use crate::desk::Desk;
-use crate::engine::{Bid, Board, Candidate, Claim, Engine, Error, Farewell, Grant, Renewal, Wish};
+use crate::engine::{Bid, Board, Candidate, Claim, Engine, Error, Farewell, Grant, Note, Renewal, Wish};
 use crate::guarantees::{Exclusive, Guarantees, Notice, Order, Tokens, WhoseClock};
 use crate::identity::Identity;
 use crate::name::Name;
@@ -446,6 +447,7 @@ impl Inner {
 
     fn look(&self, election: &Name) -> Result<Board, Error> {
         let mut board = self.read_desk(election)?.board(self.candidates(election)?);
+        board.notes = self.notes(election)?;
         if !self.is_held(election)? {
             board.leaders.clear();
         }
@@ -473,6 +475,25 @@ impl Inner {
         }
         candidates.sort_by(|a, b| a.identity.cmp(&b.identity));
         Ok(candidates)
+    }
+
+    /// Not on the desk, which only the holder of the seat may write: notes are anybody's.
+    fn annotate(&self, election: &Name, token: Token, text: &str) -> Result<(), Error> {
+        let lock = self.path(election, "notes-lock");
+        let lock = OpenOptions::new().write(true).create(true).truncate(false).open(lock).map_err(self.trouble("open a lock"))?;
+        // Held for as long as it takes to write a page.
+        lock.lock().map_err(self.trouble("take a lock"))?;
+        let mut desk = Desk { notes: self.notes(election)?, ..Desk::default() };
+        desk.annotate(token, text);
+        self.replace(&self.path(election, "notes"), &desk.write())
+    }
+
+    fn notes(&self, election: &Name) -> Result<Vec<Note>, Error> {
+        match std::fs::read(self.path(election, "notes")) {
+            Ok(text) => Ok(Desk::read(&text)?.notes),
+            Err(why) if why.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(why) => Err(self.trouble("read the notes")(why)),
+        }
     }
 
     fn ask(&self, election: &Name, wish: &Wish) -> Result<(), Error> {
@@ -640,13 +661,7 @@ impl Engine for Files {
 
     async fn annotate(&self, election: &Name, token: Token, text: &str) -> Result<(), Error> {
         let (name, text) = (election.clone(), text.to_owned());
-        self.blocking(move |it| {
-            it.change_desk(&name, None, |desk| {
-                desk.annotate(token, &text);
-                Ok(())
-            })
-        })
-        .await
+        self.blocking(move |it| it.annotate(&name, token, &text)).await
     }
 
     fn watch(&self, election: &Name, bid: Option<&Bid>) -> BoxStream<'static, Result<(), Error>> {

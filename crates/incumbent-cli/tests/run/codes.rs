@@ -1,0 +1,140 @@
+//! Exit codes, and the one line that says what to do.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use rustix::process::Signal;
+
+use crate::shell::{ends, text};
+use crate::world::{Hold, World};
+
+#[test]
+fn the_code_is_the_commands_own_and_128_more_than_the_signal_that_ended_it() {
+    let world = World::new(Hold::Group);
+    for (script, code) in [("exit 0", 0), ("exit 7", 7), ("exit 255", 255), ("kill -9 $$", 137), ("kill -TERM $$", 143)] {
+        ends(world.run(&[], script), code);
+        world.nothing_lives();
+    }
+}
+
+#[test]
+fn a_wrong_command_line_is_120_and_nothing_is_run() {
+    let world = World::new(Hold::Group);
+    for (options, says) in [
+        (&["--no-such-option"][..], "--no-such-option"),
+        (&["--on", "etdc://h"], "there are memory, file, etcd"),
+        (&["--ttl", "1ms"], "between 100ms and a day"),
+        (&["--identity", "a b"], "--identity: ' '"),
+        (&["--restart", "sometimes"], "on-failure"),
+        (&["--grace", "soon"], "1m30s"),
+        (&["--config", "wrong.toml"], "unknown field"),
+    ] {
+        std::fs::write(world.path("wrong.toml"), "tll = \"3s\"\n").unwrap();
+        let output = ends(world.run(options, "touch ran"), 120);
+        assert!(text(&output.stderr).contains(says), "{options:?}: {}", text(&output.stderr));
+    }
+    ends(world.incumbent(&["run", "job"]), 120);
+    ends(world.incumbent(&["run", "bad name", "--on", &world.url(), "--", "true"]), 120);
+    assert!(!world.path("ran").exists());
+}
+
+#[test]
+fn not_elected_within_max_wait_is_121() {
+    let world = World::new(Hold::Group);
+    let leader = world.start(&[], "echo leads; read line");
+    leader.hear("leads");
+    let output = ends(world.run(&["--max-wait", "200ms"], "touch ran"), 121);
+    assert!(text(&output.stderr).contains("not elected within 200ms"), "{}", text(&output.stderr));
+    assert!(!world.path("ran").exists());
+    leader.say("");
+    leader.ends(0);
+    // Elected once, it is served to its end however long that takes.
+    ends(world.run(&["--max-wait", "30s"], "exit 5"), 5);
+}
+
+#[test]
+fn a_leadership_that_is_taken_away_is_122_if_that_is_wanted() {
+    for ask in ["evict", "resign"] {
+        let world = World::new(Hold::Group);
+        let run = world.start(&["--after-loss", "exit", "--grace", "100ms"], "daemon d; echo leads; sleep 1000");
+        run.hear("leads");
+        world.ask(&[ask, "job", "--no-wait"]);
+        run.ends(122);
+        world.nothing_lives();
+    }
+}
+
+#[test]
+fn what_incumbent_itself_cannot_do_is_125() {
+    let world = World::new(Hold::Group);
+    let output = ends(world.run(&["--on", "file:/proc/nowhere"], "touch ran"), 125);
+    assert!(text(&output.stderr).contains("/proc/nowhere") && text(&output.stderr).contains("hint:"), "{}", text(&output.stderr));
+    // The directory for locks is looked at before any engine is asked.
+    let output = ends(world.run(&["--on", "etcd://127.0.0.1:1/x", "--state-dir", "/proc/nowhere"], "touch ran"), 125);
+    assert!(text(&output.stderr).contains("--state-dir"), "{}", text(&output.stderr));
+    let output = ends(world.run(&["--config", "/nowhere/at-all.toml"], "touch ran"), 125);
+    assert!(text(&output.stderr).contains("/nowhere/at-all.toml"), "{}", text(&output.stderr));
+    ends(world.run(&["--on-elected", "exit 3"], "touch ran"), 125);
+    assert!(!world.path("ran").exists());
+}
+
+#[test]
+fn a_command_that_cannot_be_run_is_126_and_one_that_is_not_there_127() {
+    let world = World::new(Hold::Group);
+    let url = world.url();
+    std::fs::write(world.path("no-interpreter"), "#!/nowhere/at/all\n").unwrap();
+    std::fs::set_permissions(world.path("no-interpreter"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::fs::write(world.path("no-right"), "#!/bin/sh\n").unwrap();
+    for (command, code, says) in [
+        ("no-such-command-here", 127, "nowhere in PATH"),
+        ("./no-such-file", 127, "check the path"),
+        ("./no-interpreter", 127, "cannot run"),
+        ("./no-right", 126, "chmod +x"),
+        ("/", 126, "is a directory"),
+    ] {
+        let output = ends(world.incumbent(&["run", "job", "--quiet", "--on", &url, "--", command]), code);
+        let said = text(&output.stderr);
+        assert!(said.contains(says) && said.lines().count() == 1, "{command}: {said}");
+    }
+}
+
+#[test]
+fn a_relative_path_counts_from_where_the_command_runs() {
+    let world = World::new(Hold::Group);
+    std::fs::create_dir(world.path("there")).unwrap();
+    std::fs::write(world.path("there/job.sh"), "#!/bin/sh\nbasename \"$PWD\"\n").unwrap();
+    std::fs::set_permissions(world.path("there/job.sh"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let url = world.url();
+    let output = ends(world.incumbent(&["run", "job", "--on", &url, "--chdir", "there", "--", "./job.sh"]), 0);
+    assert_eq!(text(&output.stdout), "there\n");
+    let output = ends(world.incumbent(&["run", "job", "--on", &url, "--chdir", "nowhere", "--", "true"]), 127);
+    assert!(text(&output.stderr).contains("--chdir"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_second_supervisor_of_the_same_identity_is_refused() {
+    let world = World::new(Hold::Group);
+    let first = world.start(&["--identity", "web-1"], "echo leads; read line");
+    first.hear("leads");
+    let output = ends(world.run(&["--identity", "web-1"], "touch ran"), 120);
+    assert!(text(&output.stderr).contains("--identity of its own"), "{}", text(&output.stderr));
+    ends(world.run(&["--identity", "web-2", "--max-wait", "1ms"], "touch ran"), 121);
+    first.say("");
+    first.ends(0);
+    ends(world.run(&["--identity", "web-1"], "exit 3"), 3);
+}
+
+#[test]
+fn one_that_stands_by_ends_when_it_is_told_to() {
+    let world = World::new(Hold::Group);
+    let leader = world.start(&[], "echo leads; read line");
+    leader.hear("leads");
+    for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129)] {
+        let standby = world.start(&[], "touch ran");
+        standby.reports("standing by");
+        standby.signal(signal);
+        standby.ends(code);
+    }
+    assert!(!world.path("ran").exists());
+    leader.say("");
+    leader.ends(0);
+}

@@ -1,0 +1,77 @@
+//! `--on-jeopardy freeze` on a real Redis that is stopped in its tracks.
+
+use incumbent_testbed::{Redis, Server as _, eventually};
+
+use super::office::asked;
+use crate::shell::processes::stands_still;
+use crate::world::{Hold, World};
+
+/// Half of it passes before the command is frozen, and a quarter is left to see it so on a busy machine.
+const TTL: &str = "16s";
+
+const ECHO: &str = r#"echo "socket $INCUMBENT_SOCKET"; echo "ready $$"; while read -r line; do echo "$line with $INCUMBENT_TOKEN"; done; exit 7"#;
+
+fn freezes_and_goes_on(hold: Hold) {
+    let redis = Redis::debian().start().unwrap();
+    let world = World::new(hold);
+    let url = format!("redis://{}/freeze", redis.address());
+    let state = world.path("state");
+    let options = ["--on", &url, "--state-dir", state.to_str().unwrap(), "--ttl", TTL, "--on-jeopardy", "freeze"];
+    let run = world.start(&options, ECHO);
+    let socket = run.hear("socket ");
+    let command: u32 = run.hear("ready ").parse().unwrap();
+    run.say("before");
+    let token = run.hear("before with ");
+
+    redis.pause();
+    run.reports("the command is frozen");
+    eventually("it stands still", || stands_still(command));
+    run.say("frozen");
+    // The supervisor lives on, and time passes by its clock.
+    let remaining = || asked(&socket, "GET", "/remaining", "").1.trim().parse::<u64>().unwrap();
+    let then = remaining();
+    eventually("time passes", || remaining() + 300 < then);
+    assert!(!run.has_said(&format!("frozen with {token}")));
+    redis.resume();
+
+    assert_eq!(run.hear("frozen with "), token, "the same term goes on");
+    assert!(run.said().contains("the command goes on") && run.said().matches("elected for").count() == 1, "{}", run.said());
+}
+
+#[test]
+fn frozen_it_does_nothing_and_goes_on_with_the_same_token_when_the_engine_answers() {
+    freezes_and_goes_on(Hold::Group);
+}
+
+#[test]
+fn the_same_by_descent_alone() {
+    freezes_and_goes_on(Hold::Descent);
+}
+
+fn is_killed_frozen(hold: Hold) {
+    let redis = Redis::debian().start().unwrap();
+    let world = World::new(hold);
+    let url = format!("redis://{}/killed", redis.address());
+    let state = world.path("state");
+    let options =
+        ["--on", &url, "--state-dir", state.to_str().unwrap(), "--ttl", TTL, "--on-jeopardy", "freeze", "--after-loss", "exit"];
+    // Without children: a shell that is stopped while it starts one does not look so.
+    let run = world.start(&options, r#"trap 'echo acts' TERM; echo "ready $$"; while :; do read -r line; done"#);
+    let command: u32 = run.hear("ready ").parse().unwrap();
+    redis.pause();
+    eventually("it stands still", || stands_still(command));
+    eventually("it is killed", || world.living().is_empty());
+    assert!(!run.has_said("acts"), "nobody has said that it may act again");
+    redis.resume();
+    run.ends(122);
+}
+
+#[test]
+fn frozen_to_the_deadline_it_is_killed_without_having_acted() {
+    is_killed_frozen(Hold::Group);
+}
+
+#[test]
+fn frozen_to_the_deadline_it_is_killed_by_descent_too() {
+    is_killed_frozen(Hold::Descent);
+}

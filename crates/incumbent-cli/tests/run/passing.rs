@@ -1,0 +1,96 @@
+//! What passes between the shell and the command: variables, streams, signals.
+
+use std::ffi::OsStr;
+use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::process::Stdio;
+
+use rustix::process::Signal;
+
+use crate::shell::{ends, text};
+use crate::world::{Hold, World};
+
+#[test]
+fn the_command_knows_its_election_its_token_its_identity_and_its_socket() {
+    let world = World::new(Hold::Group);
+    let script = r#"echo "$INCUMBENT_ELECTION $INCUMBENT_TOKEN $INCUMBENT_IDENTITY"; test -S "$INCUMBENT_SOCKET""#;
+    let mut tokens = Vec::new();
+    for _ in 0..2 {
+        let output = ends(world.run(&["--identity", "web-1"], script), 0);
+        let words: Vec<&str> = text(&output.stdout).split_whitespace().collect();
+        assert!(words[0] == "job" && words[2].starts_with("web-1"), "{words:?}");
+        tokens.push(words[1].parse::<u64>().unwrap());
+    }
+    assert!(tokens[0] < tokens[1], "{tokens:?}");
+}
+
+#[test]
+fn streams_and_arguments_pass_as_they_are() {
+    let world = World::new(Hold::Group);
+    let mut command = world.run(&["--quiet"], r#"cat; echo complaint >&2; printf %s "$1""#);
+    command.arg("name").arg(OsStr::from_bytes(b"odd \xff\n bytes"));
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // More than a pipe holds.
+    let much = vec![b'x'; 300_000];
+    let mut stdin = child.stdin.take().unwrap();
+    let sent = much.clone();
+    let writer = std::thread::spawn(move || stdin.write_all(&sent).unwrap());
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(output.stdout, [much.as_slice(), b"odd \xff\n bytes"].concat());
+    assert_eq!(text(&output.stderr), "complaint\n", "quiet means that only the command speaks");
+}
+
+#[test]
+fn a_signal_that_is_meant_for_the_command_reaches_it() {
+    let world = World::new(Hold::Group);
+    let run = world.start(&[], r#"trap 'echo usr1' USR1; trap 'echo hup; exit 4' HUP; echo ready; while :; do sleep 0.05; done"#);
+    run.hear("ready");
+    run.signal(Signal::USR1);
+    run.hear("usr1");
+    run.signal(Signal::HUP);
+    run.hear("hup");
+    run.ends(4);
+}
+
+#[test]
+fn told_to_end_it_lets_the_command_drain_and_ends_as_that_did() {
+    let world = World::new(Hold::Group);
+    let run = world.start(
+        &["--grace", "5m"],
+        r#"trap 'echo draining; read line; echo drained; exit 9' TERM; echo ready; while :; do sleep 0.05; done"#,
+    );
+    run.hear("ready");
+    run.signal(Signal::TERM);
+    run.hear("draining");
+    run.say("go");
+    run.hear("drained");
+    run.ends(9);
+    world.nothing_lives();
+}
+
+#[test]
+fn a_command_that_does_not_end_is_killed_after_the_grace() {
+    for hold in [Hold::Group, Hold::Descent] {
+        let world = World::new(hold);
+        let run = world.start(&["--grace", "2s"], r#"trap 'echo deaf' TERM; daemon d; echo ready; while :; do sleep 0.05; done"#);
+        run.hear("ready");
+        run.signal(Signal::TERM);
+        run.hear("deaf");
+        run.ends(137);
+        world.nothing_lives();
+    }
+}
+
+#[test]
+fn told_twice_it_kills_at_once() {
+    let world = World::new(Hold::Group);
+    let run = world.start(&["--grace", "1h"], r#"trap 'echo deaf' TERM; daemon d; echo ready; while :; do sleep 0.05; done"#);
+    run.hear("ready");
+    run.signal(Signal::TERM);
+    run.hear("deaf");
+    run.signal(Signal::TERM);
+    run.ends(137);
+    world.nothing_lives();
+}

@@ -1,0 +1,66 @@
+//! When a command is run again, and what is run before and after it.
+
+use incumbent_testbed::eventually;
+use rustix::process::Signal;
+
+use crate::shell::ends;
+use crate::world::{Hold, World};
+
+const FAST: [&str; 2] = ["--back-off", "1ms"];
+
+#[test]
+fn a_command_that_fails_is_run_again_until_it_does_not() {
+    let world = World::new(Hold::Group);
+    let script = r#"echo "$INCUMBENT_TOKEN" >> tokens; [ "$(wc -l < tokens)" -ge 3 ]"#;
+    ends(world.run(&[&["--restart", "on-failure"], &FAST[..]].concat(), script), 0);
+    let tokens: Vec<u64> = world.read("tokens").lines().map(|it| it.parse().unwrap()).collect();
+    assert!(tokens.len() == 3 && tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
+}
+
+#[test]
+fn it_gives_up_after_so_many_failures_with_the_code_of_the_last() {
+    let world = World::new(Hold::Group);
+    let script = r#"echo >> runs; exit "$(wc -l < runs)""#;
+    ends(world.run(&[&["--restart", "always", "--give-up-after", "2"], &FAST[..]].concat(), script), 2);
+}
+
+#[test]
+fn always_means_after_a_success_too_until_it_is_told_to_end() {
+    let world = World::new(Hold::Group);
+    let run = world.start(&[&["--restart", "always"], &FAST[..]].concat(), "echo runs; exit 0");
+    run.hear("runs");
+    run.hear("runs");
+    run.signal(Signal::TERM);
+    eventually("it ends", || run.said().contains("nothing of it lives"));
+    // Whether the command ran at that instant or the seat was contended for.
+    run.ends_with(&[0, 143]);
+}
+
+#[test]
+fn hooks_run_before_the_command_and_after_it_while_the_seat_is_held() {
+    let world = World::new(Hold::Group);
+    let who = format!("{} who job --on {} >/dev/null && echo led >> log", env!("CARGO_BIN_EXE_incumbent"), world.url());
+    let before = format!("echo elected $INCUMBENT_TOKEN >> log; {who}");
+    let after = format!("echo lost $INCUMBENT_TOKEN >> log; {who}");
+    ends(world.run(&["--on-elected", &before, "--on-lost", &after], "echo runs $INCUMBENT_TOKEN >> log"), 0);
+    let log = world.read("log");
+    let words: Vec<&str> = log.lines().map(|it| it.split(' ').next().unwrap()).collect();
+    assert_eq!(words, ["elected", "led", "runs", "lost", "led"], "{log}");
+    let tokens: Vec<&str> = log.lines().filter_map(|it| it.split(' ').nth(1)).collect();
+    assert!(tokens.iter().all(|it| *it == tokens[0]), "{log}");
+}
+
+#[test]
+fn a_host_that_is_not_fit_does_not_contend_and_leaves_when_it_becomes_so() {
+    let world = World::new(Hold::Group);
+    let options = ["--health", "test -e fit", "--health-every", "20ms", "--after-loss", "exit"];
+    let run = world.start(&options, "echo leads; sleep 1000");
+    run.reports("standing by");
+    // Another is elected meanwhile: nobody stands in its way.
+    ends(world.run(&[], "exit 6"), 6);
+    std::fs::write(world.path("fit"), "").unwrap();
+    run.hear("leads");
+    std::fs::remove_file(world.path("fit")).unwrap();
+    run.ends(122);
+    world.nothing_lives();
+}

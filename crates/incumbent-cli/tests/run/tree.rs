@@ -1,0 +1,219 @@
+//! Nothing of the command's tree lives when it should not, whatever its processes do and whoever of ours is killed or stopped.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use incumbent_supervisor::cgroup::Cgroup;
+use incumbent_testbed::{Redis, Server as _};
+use rustix::process::Signal;
+
+use crate::shell::processes::{kill_at_once, lives, signal};
+use crate::shell::{ends, text};
+use crate::world::{Hold, Supervised, World, all_die, number_in};
+
+const BOTH: [Hold; 2] = [Hold::Group, Hold::Descent];
+
+#[test]
+fn control_groups_are_hidden_from_those_that_are_to_do_without() {
+    let world = World::new(Hold::Descent);
+    let output = ends(world.run(&["--verbose"], "true"), 0);
+    assert!(text(&output.stderr).contains("by descent alone"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn daemons_that_the_command_leaves_behind_are_dead_when_it_returns() {
+    for hold in BOTH {
+        let world = World::new(hold);
+        ends(world.run(&[], "daemon a; daemon b; sleep 1000 & exit 5"), 5);
+        world.nothing_lives();
+        assert!(!world.read("a").is_empty() && !world.read("b").is_empty(), "they had lived");
+    }
+}
+
+#[test]
+fn those_who_end_politely_may_do_so() {
+    for hold in BOTH {
+        let world = World::new(hold);
+        let polite = r#"(setsid sh -c 'trap "echo bye > bye; exit" TERM; echo > there; while :; do sleep 0.02; done' &)"#;
+        ends(world.run(&[], &format!("{polite}; until [ -e there ]; do sleep 0.01; done; exit 3")), 3);
+        world.nothing_lives();
+        assert_eq!(world.read("bye"), "bye\n");
+    }
+}
+
+/// Two hundred that sit, and twenty that fork without end: more than whoever kills one by one keeps up with, and few enough for any machine.
+const BOMB: &str = r#"
+for i in 1 2 3 4 5 6 7 8 9 10; do
+    (trap '' TERM; for j in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do sleep 1000 & done; while :; do (:) & wait $!; done) &
+    (trap '' TERM; exec setsid sh -c 'while :; do (:) & (:) & wait; done') &
+done
+echo ready
+sleep 1000
+"#;
+
+#[test]
+fn a_fork_bomb_is_dead_when_it_returns() {
+    for hold in BOTH {
+        let world = World::new(hold);
+        let run = world.start(&["--grace", "0s"], BOMB);
+        run.hear("ready");
+        run.signal(Signal::TERM);
+        run.ends_with(&[137, 143]);
+        world.nothing_lives();
+    }
+}
+
+/// Always one process, and never the same: each forks the next and ends.
+const CHAIN: &str = r#"
+perl -e 'fork and exit; use POSIX; setsid; $SIG{TERM} = "IGNORE"; open my $there, ">", "there"; close $there; while (1) { my $child = fork; exit if $child; }'
+until [ -e there ]; do sleep 0.01; done
+exit 4
+"#;
+
+#[test]
+fn a_chain_of_processes_each_of_which_forks_the_next_is_dead_when_it_returns() {
+    for hold in BOTH {
+        let world = World::new(hold);
+        ends(world.run(&[], CHAIN), 4);
+        // One look may miss who forks at that instant.
+        for _ in 0..20 {
+            world.nothing_lives();
+        }
+    }
+}
+
+#[test]
+fn a_supervisor_that_is_killed_takes_the_tree_with_it() {
+    for hold in BOTH {
+        let world = World::new(hold);
+        let run = world.start(&[], "daemon d; echo ready; sleep 1000");
+        run.hear("ready");
+        let guardian = run.guardian();
+        run.signal(Signal::KILL);
+        run.is_killed();
+        // It goes only after the tree.
+        all_die("the guardian has done its work", &[guardian]);
+        world.nothing_lives();
+        // And the next one is not kept waiting by anything.
+        ends(world.run(&[], "exit 3"), 3);
+    }
+}
+
+#[test]
+fn a_guardian_that_is_killed_takes_the_tree_with_it_and_the_next_term_has_another() {
+    for hold in BOTH {
+        let world = World::new(hold);
+        let run = world.start(&["--grace", "100ms"], r#"daemon "d$INCUMBENT_TOKEN"; echo "ready $INCUMBENT_TOKEN"; sleep 1000"#);
+        let first = run.hear("ready ");
+        let (guardian, tree) = (run.guardian(), world.living());
+        assert!(tree.len() >= 2);
+        signal(guardian, Signal::KILL);
+        let second = run.hear("ready ");
+        assert_ne!(first, second);
+        all_die("the former tree", &tree);
+        assert_ne!(run.guardian(), guardian);
+        run.signal(Signal::TERM);
+        run.ends_with(&[137, 143]);
+        world.nothing_lives();
+    }
+}
+
+#[test]
+fn a_supervisor_whose_guardian_is_stopped_kills_the_tree_itself() {
+    for hold in BOTH {
+        let world = World::new(hold);
+        let run = world.start(&["--ttl", "3s", "--grace", "100ms", "--after-loss", "exit"], "daemon d; echo ready; sleep 1000");
+        run.hear("ready");
+        signal(run.guardian(), Signal::STOP);
+        world.ask(&["evict", "job", "--no-wait"]);
+        run.ends(122);
+        world.nothing_lives();
+    }
+}
+
+#[test]
+fn told_to_end_while_its_guardian_is_stopped_it_kills_the_tree_after_the_grace() {
+    for hold in BOTH {
+        let world = World::new(hold);
+        let options = ["--ttl", "3s", "--grace", "2s"];
+        let run = world.start(&options, "trap '' TERM; daemon d; echo ready; while :; do sleep 1; done");
+        run.hear("ready");
+        signal(run.guardian(), Signal::STOP);
+        run.signal(Signal::TERM);
+        run.ends(137);
+        world.nothing_lives();
+    }
+}
+
+#[test]
+fn a_guardian_whose_supervisor_is_stopped_kills_the_tree_by_its_own_clock() {
+    for hold in BOTH {
+        let world = World::new(hold);
+        let run = world.start(
+            &["--ttl", "3s", "--grace", "100ms"],
+            r#"trap '' TERM; daemon "d$INCUMBENT_TOKEN"; echo "ready $INCUMBENT_TOKEN"; while :; do sleep 1; done"#,
+        );
+        let first = run.hear("ready ");
+        let tree = world.living();
+        run.signal(Signal::STOP);
+        all_die("the tree of a stopped supervisor", &tree);
+        world.nothing_lives();
+        run.signal(Signal::CONT);
+        let second = run.hear("ready ");
+        assert!(first.parse::<u64>().unwrap() < second.parse::<u64>().unwrap());
+        run.signal(Signal::TERM);
+        run.ends_with(&[137, 143]);
+        world.nothing_lives();
+    }
+}
+
+/// Descent cannot do what follows: who has lost both parents is nobody's. There, fencing tokens protect what the orphan writes to.
+fn groups_are_needed() {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let probe = Cgroup::make(&format!("incumbent-probe-{}-{number}", std::process::id()));
+    probe.expect("this test needs the right to make control groups").remove();
+}
+
+const ORPHAN: &str = "daemon d; echo \"ready $$\"; sleep 1000";
+
+/// Kills supervisor and guardian of an [`ORPHAN`] in one instant, and waits until the command has died of it.
+fn kill_both(run: &Supervised) {
+    let command: u32 = run.hear("ready ").parse().unwrap();
+    kill_at_once(&[run.id(), run.guardian()]);
+    run.is_killed();
+    all_die("its parent's death kills the command", &[command]);
+}
+
+#[test]
+fn what_both_left_behind_when_they_were_killed_is_killed_before_the_next_starts() {
+    groups_are_needed();
+    let world = World::new(Hold::Group);
+    let run = world.start(&["--identity", "first"], ORPHAN);
+    let daemon = number_in(&world, "d");
+    // Dead it may still be unburied, which is not for us to do.
+    let look = format!("sed -n 's/^State:.\\([^ZX]\\).*/beside the former: \\1/p' /proc/{daemon}/status 2>/dev/null; exit 3");
+    let next = world.start(&["--identity", "next"], &look);
+    next.reports("standing by");
+    kill_both(&run);
+    next.ends(3);
+    assert_eq!(next.lines(), Vec::<String>::new());
+    assert!(next.said().contains("left behind"), "{}", next.said());
+    assert_eq!(next.said().matches("elected for").count(), 1, "it costs the next no term of its own: {}", next.said());
+    world.nothing_lives();
+}
+
+#[test]
+fn who_is_started_again_kills_what_was_left_behind_though_another_may_lead() {
+    groups_are_needed();
+    let redis = Redis::debian().start().unwrap();
+    let world = World::new(Hold::Group);
+    let (url, state) = (format!("redis://{}/orphans", redis.address()), world.path("state"));
+    let options = ["--on", &url, "--state-dir", state.to_str().unwrap(), "--ttl", "5m"];
+    let run = world.start(&options, ORPHAN);
+    let daemon = number_in(&world, "d");
+    kill_both(&run);
+    assert!(lives(daemon), "it had left its parent long ago");
+    let again = ends(world.run(&[&options[..], &["--max-wait", "1ms"]].concat(), "touch ran"), 121);
+    assert!(text(&again.stderr).contains("left behind"), "{}", text(&again.stderr));
+    world.nothing_lives();
+}
