@@ -437,6 +437,21 @@ fn before_the_engine_answers_it_lives_and_leads_nothing() {
 }
 
 #[test]
+fn a_supervised_command_is_told_of_in_the_same_way() {
+    let folder = folder();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_incumbent"));
+    command.args(["run", "job", "--on", &files(&folder), "--listen", "127.0.0.1:0", "--", "sh", "-c", "echo up; exec cat"]);
+    let process = Contender::start(&command).unwrap();
+    process.hear("the command runs", |line| line == "up");
+    let log = process.process().log_tail(20);
+    let address = log.split("answers on ").nth(1).unwrap().lines().next().unwrap().parse().unwrap();
+    let supervisor = Sidecar { process, address };
+    assert_eq!((supervisor.code("/primary"), supervisor.code("/standby"), supervisor.code("/leader")), (200, 503, 200));
+    let (code, why) = supervisor.ask("POST", "/stopped", "");
+    assert!(code == 409 && why.contains("by itself"), "{why}");
+}
+
+#[test]
 fn bad_input_is_one_line_that_says_what_to_do() {
     let folder = folder();
     let url = files(&folder);
