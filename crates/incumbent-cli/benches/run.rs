@@ -72,7 +72,10 @@ fn crashes(name: &str, url: &str, directory: &Path) {
     let own = hand_overs(url);
     took.sort_unstable();
     let (median, late) = (took[ROUNDS / 2], took[ROUNDS * 99 / 100]);
-    println!("  {name:<6} p50 {median:.1?}, p99 {late:.1?}; the library's hand-over on it, p50 {own:.1?}: {:.2} times", median.as_secs_f64() / own.as_secs_f64());
+    println!(
+        "  {name:<6} p50 {median:.1?}, p99 {late:.1?}; the library's hand-over on it, p50 {own:.1?}: {:.2} times",
+        median.as_secs_f64() / own.as_secs_f64()
+    );
 }
 
 /// Between two candidates of the library, without any command.

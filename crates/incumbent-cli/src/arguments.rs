@@ -10,11 +10,13 @@ use crate::exit;
 use crate::fence::FenceCommand;
 use crate::lab::LabCommand;
 use crate::run::{self, RunArguments};
+use crate::sidecar::{self, SidecarArguments};
 use crate::style::Colour;
 
 const EXAMPLES: &str = "\
 Examples:
   incumbent run nightly -- ./report.sh                      a command on one host at a time
+  incumbent sidecar billing --listen 127.0.0.1:8127         for programs that are not its children, and load balancers
   incumbent who billing --on etcd://127.0.0.1:2379/prod     who leads, with which token
   incumbent handover billing --to web-2                     on the engine that INCUMBENT_ON names
   incumbent plan --failover 3s --pause 500ms --rtt 40ms     times that are safe, or why none are
@@ -38,6 +40,9 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Run a command on exactly one host: here while this process leads, elsewhere when it does not
     Run(Box<RunArguments>),
+    /// Contend for a program that is not a child: tell it, and load balancers, over HTTP who leads
+    #[command(after_help = sidecar::EXAMPLES)]
+    Sidecar(Box<SidecarArguments>),
     #[command(flatten)]
     Election(ElectionCommand),
     /// Make storage refuse what former leaders write

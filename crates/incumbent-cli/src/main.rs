@@ -17,8 +17,12 @@ mod table;
 mod elections;
 mod fence;
 mod lab;
-mod run;
 mod shell;
+
+mod candidacy;
+mod office;
+mod run;
+mod sidecar;
 
 use std::ffi::OsString;
 use std::io::{self, BufWriter, IsTerminal as _, Write as _};
@@ -61,6 +65,7 @@ fn main() -> ExitCode {
 fn dispatch(command: Command, mut console: Console<'_>) -> Result<Exit, Failure> {
     match command {
         Command::Run(wanted) => run::run(&wanted),
+        Command::Sidecar(wanted) => sidecar::run(&wanted, &mut console),
         Command::Election(command) => elections::run(command, &Interrupt::install()?, &mut console),
         Command::Fence { command } => fence::run(command, &mut console),
         Command::Lab { command } => lab::run(command, &Interrupt::install()?, &mut console),

@@ -51,10 +51,12 @@ impl Observer {
         let told = first(&self.told);
         let nothing_told = self.told == View::Unseen;
         let is_news = |it: &View| *it != View::Unseen && (nothing_told || !same(&first(it), &told));
-        match self.view.wait_for(is_news).await {
-            Ok(seen) => self.told.clone_from(&seen),
+        // Copied before anything else is awaited: a guard would keep the future from being sent to another thread.
+        let seen = self.view.wait_for(is_news).await.ok().map(|it| it.clone());
+        match seen {
+            Some(seen) => self.told = seen,
             // The engine's thread has ended with the process; there is nothing more to see.
-            Err(_) => return std::future::pending().await,
+            None => return std::future::pending().await,
         }
         first(&self.told)
     }

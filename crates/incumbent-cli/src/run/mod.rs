@@ -2,35 +2,33 @@
 //!
 //! One leadership after another is contended for; [`term`] serves one. What happens between two of them is decided here: whether the command is to be run again, and when.
 
-mod notify;
-mod office;
 mod program;
 #[allow(dead_code)]
 mod schedule;
-mod signals;
 mod term;
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
-use std::pin::pin;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use incumbent::engine::Kind;
-use incumbent::engines::file::{Files, usual_directory};
-use incumbent::{Election, Leadership, Preemption, Timing};
+use incumbent::Timing;
 use incumbent_supervisor::berth::Berth;
 use incumbent_supervisor::{Command, Ending, Guarded, Setup, watchdog};
-use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
-use self::notify::Notify;
-use self::signals::{Signals, Told};
 use self::term::{Served, Terms};
+use crate::candidacy::notify::{self, Notify};
+use crate::candidacy::signals::Signals;
+use crate::candidacy::{
+    CandidacyArguments, Elected, build, claim_identity, elected, file_of, say, state_directory, unwritable, usage,
+};
 use crate::elections::span;
-use crate::elections::target::{Target, TargetArguments};
+use crate::elections::target::Target;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::office::{Office, Stops};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -41,15 +39,13 @@ Examples:
 
 The command sees INCUMBENT_ELECTION, INCUMBENT_TOKEN, INCUMBENT_IDENTITY and INCUMBENT_SOCKET.";
 
-/// An engine that is not there at the start is asked again this often at most.
-const ENGINE_AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// Whoever ran this long has not failed at the start.
 const RAN_WELL: Duration = Duration::from_secs(60);
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct RunArguments {
-    /// The name of the election
-    pub(crate) election: String,
+    #[command(flatten)]
+    pub(crate) candidacy: CandidacyArguments,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
@@ -74,30 +70,12 @@ pub(crate) struct RunArguments {
     /// Give up after so many failures of the command one after the other
     #[arg(long, value_name = "COUNT")]
     pub(crate) give_up_after: Option<u32>,
-    /// Give up if not elected within this time
-    #[arg(long, value_name = "SPAN", value_parser = span::parse)]
-    pub(crate) max_wait: Option<Duration>,
-    /// How fit this host is; a leader of smaller priority is asked to hand over
-    #[arg(long, value_name = "NUMBER", default_value_t = 0, allow_negative_numbers = true)]
-    pub(crate) priority: i32,
-    /// How long a leader of smaller priority keeps its seat at least
-    #[arg(long, value_name = "SPAN", value_parser = span::parse, default_value = "30s")]
-    pub(crate) min_tenure: Duration,
-    /// A shell command that says by exit code 0 that this host is fit; otherwise it does not contend, and resigns
-    #[arg(long, value_name = "COMMAND")]
-    pub(crate) health: Option<String>,
-    /// How often --health is asked
-    #[arg(long, value_name = "SPAN", value_parser = span::parse, default_value = "5s")]
-    pub(crate) health_every: Duration,
-    /// A shell command to run when elected, before the command is started; if it fails, the seat is given back
-    #[arg(long, value_name = "COMMAND")]
-    pub(crate) on_elected: Option<String>,
-    /// A shell command to run after the command has died, before the seat is given back
-    #[arg(long, value_name = "COMMAND")]
-    pub(crate) on_lost: Option<String>,
-    /// What this process publishes while it leads: an address, for example
-    #[arg(long, value_name = "TEXT", default_value = "")]
-    pub(crate) value: String,
+    /// Answer health checks and questions over HTTP here too, as `incumbent sidecar` does; port 0 is any that is free
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// Listen on other addresses than those of this machine, though without TLS and users anybody there can make it resign
+    #[arg(long, requires = "listen")]
+    pub(crate) unprotected: bool,
     /// Let the kernel drop whatever the command sends after the deadline (needs root, or CAP_BPF and CAP_NET_ADMIN); refused where it cannot
     #[arg(long)]
     pub(crate) network_fence: bool,
@@ -107,14 +85,6 @@ pub(crate) struct RunArguments {
     /// The timeout that the watchdog has been set to, if the kernel does not tell
     #[arg(long, value_name = "SPAN", value_parser = span::parse, requires = "watchdog")]
     pub(crate) watchdog_timeout: Option<Duration>,
-    /// Where locks of this machine are kept; else /var/lib/incumbent for root, and incumbent in the XDG state folder for others
-    #[arg(long, value_name = "DIR")]
-    pub(crate) state_dir: Option<PathBuf>,
-    /// Say nothing but errors
-    #[arg(long, short)]
-    pub(crate) quiet: bool,
-    #[command(flatten)]
-    pub(crate) target: TargetArguments,
 }
 
 /// What to do with the command while no renewal is acknowledged.
@@ -146,20 +116,9 @@ pub(crate) enum Restart {
     Always,
 }
 
-/// Says something to the person, unless it is not wanted.
-macro_rules! say {
-    ($quiet:expr, $($what:tt)*) => {
-        if !$quiet {
-            // The terminal may be gone; the work goes on.
-            let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("incumbent: {}\n", format_args!($($what)*)));
-        }
-    };
-}
-pub(crate) use say;
-
 /// Runs the command while leading.
 pub(crate) fn run(wanted: &RunArguments) -> Result<Exit, Failure> {
-    crate::elections::log::begin(wanted.target.talk())?;
+    crate::elections::log::begin(wanted.candidacy.target.talk())?;
     let (program, arguments) = wanted.command.split_first().ok_or_else(|| usage("no command".to_owned()))?;
     let program = match program::locate(program, wanted.chdir.as_deref()) {
         Ok(program) => program,
@@ -194,30 +153,37 @@ pub(crate) fn run(wanted: &RunArguments) -> Result<Exit, Failure> {
 
 async fn contend(wanted: &RunArguments, command: Command, notify: &Notify) -> Result<Exit, Failure> {
     let mut signals = Signals::listen()?;
-    let target = Target::find(&wanted.target)?;
-    let directory = state_directory(wanted, &target)?;
-    let _identity = claim_identity(&directory, wanted, &target)?;
+    let target = Target::find(&wanted.candidacy.target)?;
+    let mut office = Office::of(&wanted.candidacy.election, Stops::AreSeen);
+    if let Some(address) = wanted.listen {
+        let address = office.open_port(address, wanted.unprotected)?;
+        say!(wanted.candidacy.quiet, "answers on {address}");
+    }
+    let directory = state_directory(&wanted.candidacy, &target)?;
+    let _identity = claim_identity(&directory, &wanted.candidacy, &target)?;
     let berth = open_berth(&directory, wanted, &target)?;
     end_what_was_left_behind(&berth).await?;
-    let Some(election) = build(wanted, &target, &mut signals).await? else { return Ok(Exit::Interrupted) };
+    let built = build(&wanted.candidacy, &target, office.metrics(), &mut signals).await?;
+    let Some(election) = built else { return Ok(Exit::Interrupted) };
+    office.introduce(&election);
     let watchdog = watchdog(wanted, election.timing())?;
     let mut guarded = begin_guarding(wanted, &berth, watchdog.clone()).await?;
     if let Err(why) = guarded.cgroup() {
         tracing::info!(%why, "the command's processes are held together by descent alone");
     }
-    let office = office::Office::open(&election)?;
+    office.open_socket()?;
     let mut failures = 0;
     let began = tokio::time::Instant::now();
     let mut was_elected = false;
     notify.ready();
     let exit = loop {
-        say!(wanted.quiet, "standing by for {}", wanted.election);
+        say!(wanted.candidacy.quiet, "standing by for {}", wanted.candidacy.election);
         notify.status("standing by");
-        let patience = wanted.max_wait.filter(|_| !was_elected).map(|it| it.saturating_sub(began.elapsed()));
+        let patience = wanted.candidacy.max_wait.filter(|_| !was_elected).map(|it| it.saturating_sub(began.elapsed()));
         let leadership = match elected(&election, patience, &mut signals).await? {
             Elected::Now(leadership) => leadership,
             Elected::NotInTime => {
-                say!(false, "not elected within {:?}", wanted.max_wait.unwrap_or_default());
+                say!(false, "not elected within {:?}", wanted.candidacy.max_wait.unwrap_or_default());
                 break Exit::RunNotElected;
             }
             Elected::Told(told) => break told.exit(),
@@ -254,80 +220,17 @@ async fn contend(wanted: &RunArguments, command: Command, notify: &Notify) -> Re
             .saturating_mul(1 << failures.saturating_sub(1).min(6))
             .min(Duration::from_secs(60))
             .max(wanted.back_off);
-        say!(wanted.quiet, "contends again in {}", span::measured(wait));
+        say!(wanted.candidacy.quiet, "contends again in {}", span::measured(wait));
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
             told = signals.told() => break told.exit(),
         }
     };
     drop(guarded);
+    office.close().await;
     // A place in the line that nobody serves would hold up the others until its time has passed.
     let _ = tokio::time::timeout(election.timing().request_timeout() * 4, election.close()).await;
     Ok(exit)
-}
-
-enum Elected {
-    Now(Leadership),
-    NotInTime,
-    Told(Told),
-}
-
-async fn elected(election: &Election, patience: Option<Duration>, signals: &mut Signals) -> Result<Elected, Failure> {
-    let mut campaign = pin!(election.campaign());
-    let mut patience = pin!(async move {
-        match patience {
-            Some(patience) => tokio::time::sleep(patience).await,
-            None => std::future::pending().await,
-        }
-    });
-    tokio::select! {
-        biased;
-        told = signals.told() => Ok(Elected::Told(told)),
-        elected = &mut campaign => match elected {
-            Ok(leadership) => Ok(Elected::Now(leadership)),
-            Err(why) => Err(Failure::asking(&why)),
-        },
-        () = &mut patience => Ok(Elected::NotInTime),
-    }
-}
-
-/// Connects; an engine that is not there yet is waited for, because hosts come up in any order. `None` if told to stop meanwhile.
-async fn build(wanted: &RunArguments, target: &Target, signals: &mut Signals) -> Result<Option<Election>, Failure> {
-    let mut said = false;
-    let mut wait = Duration::from_millis(100);
-    loop {
-        let built = tokio::select! {
-            _ = signals.told() => return Ok(None),
-            built = builder(wanted, target)?.build() => built,
-        };
-        match built {
-            Ok(election) => return Ok(Some(election)),
-            Err(why) if why.kind() == Kind::Misconfigured => return Err(Failure::setting(&why)),
-            Err(why) if !said => {
-                say!(false, "{why}; goes on trying");
-                said = true;
-            }
-            Err(_) => {}
-        }
-        tokio::select! {
-            _ = signals.told() => return Ok(None),
-            () = tokio::time::sleep(wait) => wait = (wait * 2).min(ENGINE_AGAIN_AFTER),
-        }
-    }
-}
-
-fn builder(wanted: &RunArguments, target: &Target) -> Result<incumbent::election::Builder, Failure> {
-    let mut builder = target.builder(&wanted.election)?.value(wanted.value.clone()).priority(wanted.priority);
-    if wanted.priority != 0 {
-        builder = builder.preempt(Preemption { margin: 1, min_tenure: wanted.min_tenure });
-    }
-    if let Some(health) = wanted.health.clone() {
-        builder = builder.health(wanted.health_every, move || {
-            let health = health.clone();
-            async move { program::shell(&health, &[], None).await }
-        });
-    }
-    Ok(builder)
 }
 
 async fn begin_guarding(wanted: &RunArguments, berth: &Berth, watchdog: Option<watchdog::Settings>) -> Result<Guarded, Failure> {
@@ -361,34 +264,8 @@ fn watchdog(wanted: &RunArguments, timing: &Timing) -> Result<Option<watchdog::S
     Ok(Some(settings))
 }
 
-/// Where the locks of this machine are: with the elections, if those are files; so that whoever shares them shares the locks.
-fn state_directory(wanted: &RunArguments, target: &Target) -> Result<PathBuf, Failure> {
-    let place = target.place()?;
-    let directory = match (&wanted.state_dir, place.scheme()) {
-        (_, "file") => Files::directory_of(&place),
-        (Some(directory), _) => Ok(directory.clone()),
-        (None, _) => usual_directory().map(|it| it.join("run")),
-    };
-    let directory = directory.map_err(|why| Failure::setting(&why))?;
-    std::fs::create_dir_all(&directory).map_err(|why| unwritable(&directory, &why))?;
-    Ok(directory)
-}
-
-/// Letters that a file's name may have anywhere.
-const ODD: &AsciiSet = &CONTROLS.add(b'/').add(b'%').add(b' ').add(b'?').add(b'#').add(b':').add(b'\\');
-
-/// A file of this election in the directory: elections of the same name elsewhere have others.
-fn file_of(directory: &Path, wanted: &RunArguments, target: &Target, what: &str) -> Result<PathBuf, Failure> {
-    let place = target.place()?;
-    let name = match place.scheme() {
-        "file" => format!("{}.{what}", wanted.election),
-        _ => format!("{place} {}.{what}", wanted.election),
-    };
-    Ok(directory.join(utf8_percent_encode(&name, ODD).to_string()))
-}
-
 fn open_berth(directory: &Path, wanted: &RunArguments, target: &Target) -> Result<Berth, Failure> {
-    let path = file_of(directory, wanted, target, "berth")?;
+    let path = file_of(directory, &wanted.candidacy, target, "berth")?;
     Berth::at(&path).map_err(|why| unwritable(&path, &why))
 }
 
@@ -410,32 +287,6 @@ async fn end_what_was_left_behind(berth: &Berth) -> Result<(), Failure> {
         let _ = killing.await;
     }
     berth.leave().map_err(io)
-}
-
-/// Two supervisors of one name on this machine would be one to whoever hands over to that name. Unnamed ones have names of their own.
-fn claim_identity(directory: &Path, wanted: &RunArguments, target: &Target) -> Result<Option<Berth>, Failure> {
-    let Some(identity) = &target.identity else { return Ok(None) };
-    let path = file_of(directory, wanted, target, &format!("{}.identity", identity.name()))?;
-    let lock = Berth::at(&path).map_err(|why| unwritable(&path, &why))?;
-    match lock.try_take() {
-        Ok(true) => Ok(Some(lock)),
-        Ok(false) => Err(usage(format!(
-            "another process contends for {} as {identity} on this machine: give each an --identity of its own, or none",
-            wanted.election
-        ))),
-        Err(why) => Err(unwritable(&path, &why)),
-    }
-}
-
-fn unwritable(path: &Path, why: &std::io::Error) -> Failure {
-    Failure::Io {
-        what: format!("cannot write to {}: {why}", path.display()),
-        hint: "name a directory of this user's with --state-dir, or with the URL if the engine is file:",
-    }
-}
-
-fn usage(what: String) -> Failure {
-    Failure::Engine { what, exit: Exit::Usage }
 }
 
 /// As shells have it.

@@ -1,16 +1,9 @@
-//! Finding the command before anything else is done, and the small commands of a shell that go with it.
+//! Finding the command before anything else is done.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::Duration;
-
-use tokio::process::Command;
-
-/// A hook or probe that has not ended by then has failed.
-const SHELL_WITHIN: Duration = Duration::from_secs(30);
 
 /// A command that cannot be run.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -84,22 +77,6 @@ fn fit(path: &Path) -> Fit {
         Ok(_) => Fit::Yes,
         Err(why) if why.kind() == std::io::ErrorKind::PermissionDenied => Fit::No("may not be looked at by this user"),
         Err(_) => Fit::NotThere,
-    }
-}
-
-/// Runs a line of shell to its end. `Err` says in one line how it failed.
-pub(crate) async fn shell(line: &str, environment: &[(OsString, OsString)], directory: Option<&Path>) -> Result<(), String> {
-    let mut command = Command::new("/bin/sh");
-    command.arg("-c").arg(line).envs(environment.iter().cloned()).stdin(Stdio::null()).kill_on_drop(true).process_group(0);
-    if let Some(directory) = directory {
-        command.current_dir(directory);
-    }
-    let ended = tokio::time::timeout(SHELL_WITHIN, async { command.spawn()?.wait().await });
-    match ended.await {
-        Ok(Ok(status)) if status.success() => Ok(()),
-        Ok(Ok(status)) => Err(format!("{line:?} ended with {status}")),
-        Ok(Err(why)) => Err(format!("{line:?} could not be run: {why}")),
-        Err(_) => Err(format!("{line:?} had not ended after {SHELL_WITHIN:?}, and was killed")),
     }
 }
 

@@ -11,10 +11,11 @@ use incumbent_supervisor::{Command, Ending, Event, Guarded, clock};
 use rustix::process::Signal;
 use tokio::sync::mpsc;
 
-use super::office::{Asked, Office};
-use super::signals::{Heard, Signals, Told};
-use super::{OnJeopardy, RunArguments, program, say};
+use super::{OnJeopardy, RunArguments};
+use crate::candidacy::signals::{Heard, Signals, Told};
+use crate::candidacy::{hook, say, unwritable};
 use crate::failure::Failure;
+use crate::office::{Asked, Office};
 
 /// What all terms have in common.
 pub(super) struct Terms<'a> {
@@ -55,8 +56,8 @@ impl Terms<'_> {
         signals: &mut Signals,
     ) -> Result<Served, Failure> {
         let token = leadership.token();
-        say!(self.wanted.quiet, "elected for {} with token {token}", self.wanted.election);
-        let mut asked = self.office.begin(leadership.identity().clone(), leadership.watcher());
+        say!(self.wanted.candidacy.quiet, "elected for {} with token {token}", self.wanted.candidacy.election);
+        let mut asked = self.office.begin(&leadership);
         let way = self.clear_the_way(&leadership, signals).await?;
         let is_clear = matches!(way, Way::Clear);
         let served = match way {
@@ -67,8 +68,8 @@ impl Terms<'_> {
         };
         self.office.end();
         let (served, to) = served;
-        if let Some(line) = &self.wanted.on_lost
-            && let Err(why) = program::shell(line, &self.environment(&leadership), self.wanted.chdir.as_deref()).await
+        if let Some(line) = &self.wanted.candidacy.on_lost
+            && let Err(why) = hook::shell(line, &self.environment(&leadership), self.wanted.chdir.as_deref()).await
         {
             say!(false, "--on-lost: {why}");
         }
@@ -88,11 +89,11 @@ impl Terms<'_> {
 
     /// Whatever of a former term may live on this machine is dead, and the hook has run.
     async fn clear_the_way(&self, leadership: &Leadership, signals: &mut Signals) -> Result<Way, Failure> {
-        let io = |why: std::io::Error| super::unwritable(std::path::Path::new("the berth of this machine"), &why);
+        let io = |why: std::io::Error| unwritable(std::path::Path::new("the berth of this machine"), &why);
         let mut said = false;
         while !self.berth.try_take().map_err(io)? {
             if !said {
-                say!(self.wanted.quiet, "waits for the former command on this machine to be dead");
+                say!(self.wanted.candidacy.quiet, "waits for the former command on this machine to be dead");
                 said = true;
             }
             tokio::select! {
@@ -114,12 +115,12 @@ impl Terms<'_> {
                 _ = killing => {}
             }
         }
-        if let Some(line) = &self.wanted.on_elected {
+        if let Some(line) = &self.wanted.candidacy.on_elected {
             let environment = self.environment(leadership);
             let ended = tokio::select! {
                 _ = leadership.stopping() => return Ok(Way::Lost),
                 told = signals.told() => return Ok(Way::Told(told)),
-                ended = program::shell(line, &environment, self.wanted.chdir.as_deref()) => ended,
+                ended = hook::shell(line, &environment, self.wanted.chdir.as_deref()) => ended,
             };
             if let Err(why) = ended {
                 say!(false, "--on-elected: {why}; gives the seat back");
@@ -145,6 +146,7 @@ impl Terms<'_> {
             say!(false, "cannot write to this machine's berth: {why}");
             return (Served::NotStarted, None);
         }
+        self.office.work(None);
         guarded.start(command);
         let died = work.watch_over(guarded, &mut changes, signals, asked).await;
         let served = match (died, work.stop, work.ending) {
@@ -162,15 +164,9 @@ impl Terms<'_> {
     }
 
     fn environment(&self, leadership: &Leadership) -> Vec<(OsString, OsString)> {
-        [
-            ("INCUMBENT_ELECTION", OsString::from(leadership.election().as_str())),
-            ("INCUMBENT_TOKEN", OsString::from(leadership.token().get().to_string())),
-            ("INCUMBENT_IDENTITY", OsString::from(leadership.identity().as_str())),
-            ("INCUMBENT_SOCKET", self.office.socket().into_os_string()),
-        ]
-        .into_iter()
-        .map(|(name, value)| (OsString::from(name), value))
-        .collect()
+        let mut environment = hook::environment(leadership);
+        environment.extend(self.office.socket().map(|it| (OsString::from("INCUMBENT_SOCKET"), it.into_os_string())));
+        environment
     }
 }
 
@@ -212,14 +208,14 @@ impl Work<'_> {
             tokio::select! {
                 biased;
                 event = guarded.next() => match event {
-                    Event::Started { pid } => say!(self.terms.wanted.quiet, "started {} as process {pid}", self.terms.command.program.display()),
+                    Event::Started { pid } => say!(self.terms.wanted.candidacy.quiet, "started {} as process {pid}", self.terms.command.program.display()),
                     Event::NotStarted { why } => {
                         say!(false, "the command was not started: {why}");
                         return Died::NeverLived;
                     }
                     Event::TooLate => {
                         // Not the command's fault, nor ours: a busy machine, and the seat is lost as it would be a moment later.
-                        say!(self.terms.wanted.quiet, "the lease ended before the command could be started");
+                        say!(self.terms.wanted.candidacy.quiet, "the lease ended before the command could be started");
                         self.stop.get_or_insert(Stop::Lost);
                         return Died::NeverLived;
                     }
@@ -235,6 +231,7 @@ impl Work<'_> {
                     Event::GuardianDied => {
                         say!(false, "the guardian of the command has died: the command is killed, and started again by whoever leads next");
                         self.stop.get_or_insert(Stop::Lost);
+                        self.terms.office.stop("guardian died");
                     }
                 },
                 () = changes.next() => self.on_change(guarded),
@@ -268,14 +265,14 @@ impl Work<'_> {
                 self.keep_lease(guarded);
                 if self.frozen {
                     self.frozen = false;
-                    say!(self.terms.wanted.quiet, "the engine answers again: the command goes on");
+                    say!(self.terms.wanted.candidacy.quiet, "the engine answers again: the command goes on");
                     guarded.thaw();
                 }
             }
             State::Jeopardy => {
                 if self.terms.wanted.on_jeopardy == OnJeopardy::Freeze && !self.frozen && self.stop.is_none() {
                     self.frozen = true;
-                    say!(self.terms.wanted.quiet, "the engine does not answer: the command is frozen");
+                    say!(self.terms.wanted.candidacy.quiet, "the engine does not answer: the command is frozen");
                     guarded.freeze();
                 }
             }
@@ -288,7 +285,8 @@ impl Work<'_> {
             return;
         }
         self.stop = Some(Stop::Lost);
-        say!(self.terms.wanted.quiet, "leaves office ({reason}): the command is told to end");
+        self.terms.office.stop(&reason.to_string());
+        say!(self.terms.wanted.candidacy.quiet, "leaves office ({reason}): the command is told to end");
         // A frozen one is left frozen until it is killed: nobody has said that it may act.
         if !(self.frozen && reason == Reason::Expired) {
             guarded.stop(Signal::TERM, self.kill_at());
@@ -305,11 +303,12 @@ impl Work<'_> {
         match (heard, self.stop) {
             (Heard::Passed(signal), _) => guarded.signal(signal),
             (Heard::Told(_), Some(Stop::Told(_))) => {
-                say!(self.terms.wanted.quiet, "told twice: the command is killed");
+                say!(self.terms.wanted.candidacy.quiet, "told twice: the command is killed");
                 guarded.kill();
             }
             (Heard::Told(told), _) => {
                 self.stop = Some(Stop::Told(told));
+                self.terms.office.stop("told to end");
                 // Renewals go on, so only the person's patience counts; the lease's end is the guardian's.
                 guarded.stop(told.0, clock::now() + self.terms.wanted.grace);
             }
@@ -325,9 +324,12 @@ impl Work<'_> {
             }
             Asked::Resign => None,
             Asked::HandOver(to) => Some(to),
+            // The office does not pass it on: we see for ourselves.
+            Asked::Stopped => return,
         };
         if self.stop.is_none() {
             self.stop = Some(Stop::Asked);
+            self.terms.office.stop(if to.is_some() { "handed over" } else { "resigned" });
             self.to = to;
             guarded.stop(Signal::TERM, clock::now() + self.terms.wanted.grace);
         }
@@ -340,7 +342,7 @@ impl Work<'_> {
             (Some(Ending::Signal(signal)), false) => format!("was ended by signal {signal}"),
             (None, false) => "has ended".to_owned(),
         };
-        say!(self.terms.wanted.quiet, "the command {how}; nothing of it lives");
+        say!(self.terms.wanted.candidacy.quiet, "the command {how}; nothing of it lives");
     }
 }
 

@@ -1,4 +1,4 @@
-//! The signals that `incumbent run` gets: those that ask it to end, and those that are meant for the command.
+//! The signals that a process gets which contends: those that ask it to end, and those that are meant for the command that it runs.
 
 use rustix::process::Signal;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};

@@ -1,0 +1,203 @@
+//! What `incumbent run` and `incumbent sidecar` have in common: the terms on which they contend, connecting, being elected, and what keeps two of one name on one machine apart.
+//!
+//! What is done with a leadership is theirs.
+
+pub(crate) mod hook;
+pub(crate) mod notify;
+pub(crate) mod promise;
+pub(crate) mod signals;
+
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use incumbent::engine::Kind;
+use incumbent::engines::file::{Files, usual_directory};
+use incumbent::metrics::Metrics;
+use incumbent::{Election, Leadership, Preemption};
+use incumbent_supervisor::berth::Berth;
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+
+use self::signals::{Signals, Told};
+use crate::elections::span;
+use crate::elections::target::{Target, TargetArguments};
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+/// An engine that is not there at the start is asked again this often at most.
+const ENGINE_AGAIN_AFTER: Duration = Duration::from_secs(5);
+
+/// How a process contends for an election.
+#[derive(clap::Args, Debug)]
+pub(crate) struct CandidacyArguments {
+    /// The name of the election
+    pub(crate) election: String,
+    /// Give up if not elected within this time
+    #[arg(long, value_name = "SPAN", value_parser = span::parse)]
+    pub(crate) max_wait: Option<Duration>,
+    /// How fit this host is; a leader of smaller priority is asked to hand over
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, allow_negative_numbers = true)]
+    pub(crate) priority: i32,
+    /// How long a leader of smaller priority keeps its seat at least
+    #[arg(long, value_name = "SPAN", value_parser = span::parse, default_value = "30s")]
+    pub(crate) min_tenure: Duration,
+    /// A shell command that says by exit code 0 that this host is fit; otherwise it does not contend, and resigns
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) health: Option<String>,
+    /// How often --health is asked
+    #[arg(long, value_name = "SPAN", value_parser = span::parse, default_value = "5s")]
+    pub(crate) health_every: Duration,
+    /// A shell command to run when elected, before the work begins; if it fails, the seat is given back
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) on_elected: Option<String>,
+    /// A shell command to run after the work has ended, before the seat is given back
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) on_lost: Option<String>,
+    /// What this process publishes while it leads: an address, for example
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub(crate) value: String,
+    /// Where locks of this machine are kept; else /var/lib/incumbent for root, and incumbent in the XDG state folder for others
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
+    /// Say nothing but errors
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) target: TargetArguments,
+}
+
+/// Says something to the person, unless it is not wanted.
+macro_rules! say {
+    ($quiet:expr, $($what:tt)*) => {
+        if !$quiet {
+            // The terminal may be gone; the work goes on.
+            let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("incumbent: {}\n", format_args!($($what)*)));
+        }
+    };
+}
+pub(crate) use say;
+
+/// What came of waiting for the seat.
+pub(crate) enum Elected {
+    Now(Leadership),
+    NotInTime,
+    Told(Told),
+}
+
+/// Contends until elected, told to stop, or out of patience.
+pub(crate) async fn elected(election: &Election, patience: Option<Duration>, signals: &mut Signals) -> Result<Elected, Failure> {
+    let mut campaign = pin!(election.campaign());
+    let mut patience = pin!(async move {
+        match patience {
+            Some(patience) => tokio::time::sleep(patience).await,
+            None => std::future::pending().await,
+        }
+    });
+    tokio::select! {
+        biased;
+        told = signals.told() => Ok(Elected::Told(told)),
+        elected = &mut campaign => match elected {
+            Ok(leadership) => Ok(Elected::Now(leadership)),
+            Err(why) => Err(Failure::asking(&why)),
+        },
+        () = &mut patience => Ok(Elected::NotInTime),
+    }
+}
+
+/// Connects; an engine that is not there yet is waited for, because hosts come up in any order. `None` if told to stop meanwhile.
+pub(crate) async fn build(
+    wanted: &CandidacyArguments,
+    target: &Target,
+    metrics: &Arc<Metrics>,
+    signals: &mut Signals,
+) -> Result<Option<Election>, Failure> {
+    let mut said = false;
+    let mut wait = Duration::from_millis(100);
+    loop {
+        let built = tokio::select! {
+            _ = signals.told() => return Ok(None),
+            built = builder(wanted, target)?.metrics(Arc::clone(metrics)).build() => built,
+        };
+        match built {
+            Ok(election) => return Ok(Some(election)),
+            Err(why) if why.kind() == Kind::Misconfigured => return Err(Failure::setting(&why)),
+            Err(why) if !said => {
+                say!(false, "{why}; goes on trying");
+                said = true;
+            }
+            Err(_) => {}
+        }
+        tokio::select! {
+            _ = signals.told() => return Ok(None),
+            () = tokio::time::sleep(wait) => wait = (wait * 2).min(ENGINE_AGAIN_AFTER),
+        }
+    }
+}
+
+fn builder(wanted: &CandidacyArguments, target: &Target) -> Result<incumbent::election::Builder, Failure> {
+    let mut builder = target.builder(&wanted.election)?.value(wanted.value.clone()).priority(wanted.priority);
+    if wanted.priority != 0 {
+        builder = builder.preempt(Preemption { margin: 1, min_tenure: wanted.min_tenure });
+    }
+    if let Some(health) = wanted.health.clone() {
+        builder = builder.health(wanted.health_every, move || {
+            let health = health.clone();
+            async move { hook::shell(&health, &[], None).await }
+        });
+    }
+    Ok(builder)
+}
+
+/// Where the locks of this machine are: with the elections, if those are files; so that whoever shares them shares the locks.
+pub(crate) fn state_directory(wanted: &CandidacyArguments, target: &Target) -> Result<PathBuf, Failure> {
+    let place = target.place()?;
+    let directory = match (&wanted.state_dir, place.scheme()) {
+        (_, "file") => Files::directory_of(&place),
+        (Some(directory), _) => Ok(directory.clone()),
+        (None, _) => usual_directory().map(|it| it.join("run")),
+    };
+    let directory = directory.map_err(|why| Failure::setting(&why))?;
+    std::fs::create_dir_all(&directory).map_err(|why| unwritable(&directory, &why))?;
+    Ok(directory)
+}
+
+/// Letters that a file's name may have anywhere.
+const ODD: &AsciiSet = &CONTROLS.add(b'/').add(b'%').add(b' ').add(b'?').add(b'#').add(b':').add(b'\\');
+
+/// A file of this election in the directory: elections of the same name elsewhere have others.
+pub(crate) fn file_of(directory: &Path, wanted: &CandidacyArguments, target: &Target, what: &str) -> Result<PathBuf, Failure> {
+    let place = target.place()?;
+    let name = match place.scheme() {
+        "file" => format!("{}.{what}", wanted.election),
+        _ => format!("{place} {}.{what}", wanted.election),
+    };
+    Ok(directory.join(utf8_percent_encode(&name, ODD).to_string()))
+}
+
+/// Two supervisors of one name on this machine would be one to whoever hands over to that name. Unnamed ones have names of their own.
+pub(crate) fn claim_identity(directory: &Path, wanted: &CandidacyArguments, target: &Target) -> Result<Option<Berth>, Failure> {
+    let Some(identity) = &target.identity else { return Ok(None) };
+    let path = file_of(directory, wanted, target, &format!("{}.identity", identity.name()))?;
+    let lock = Berth::at(&path).map_err(|why| unwritable(&path, &why))?;
+    match lock.try_take() {
+        Ok(true) => Ok(Some(lock)),
+        Ok(false) => Err(usage(format!(
+            "another process contends for {} as {identity} on this machine: give each an --identity of its own, or none",
+            wanted.election
+        ))),
+        Err(why) => Err(unwritable(&path, &why)),
+    }
+}
+
+pub(crate) fn unwritable(path: &Path, why: &std::io::Error) -> Failure {
+    Failure::Io {
+        what: format!("cannot write to {}: {why}", path.display()),
+        hint: "name a directory of this user's with --state-dir, or with the URL if the engine is file:",
+    }
+}
+
+/// A setting is wrong, in one line.
+pub(crate) fn usage(what: String) -> Failure {
+    Failure::Engine { what, exit: Exit::Usage }
+}

@@ -1,0 +1,283 @@
+//! One leadership: told to whoever asks, ended in time, and given back only after the work has stopped.
+//!
+//! ```text
+//!   elected -> what was promised before has passed -> --on-elected -> working: /primary 200, the file is there
+//!           -> stopping: /primary 503, the file is gone -> POST /stopped, or the end of the drain -> --on-lost
+//!           -> stopped: given back          not said, or the hook failed: not renewed any more, ends with its lease
+//! ```
+
+use std::time::Duration;
+
+use incumbent::leadership::Changes;
+use incumbent::{Election, Leadership, Reason, State};
+use incumbent_protocol::time::Instant;
+use incumbent_supervisor::clock;
+use tokio::sync::mpsc;
+
+use super::SidecarArguments;
+use super::badge::Badge;
+use crate::candidacy::promise::Promise;
+use crate::candidacy::signals::Signals;
+use crate::candidacy::{hook, say};
+use crate::office::{Asked, Office};
+
+/// What all terms have in common.
+pub(super) struct Terms<'a> {
+    pub(super) wanted: &'a SidecarArguments,
+    pub(super) election: &'a Election,
+    pub(super) office: &'a Office,
+    pub(super) promise: Option<&'a Promise>,
+    pub(super) badge: Option<&'a Badge>,
+}
+
+/// How a term went.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Served {
+    /// It ended.
+    Lost,
+    /// It was given away.
+    GivenAway,
+    /// A signal asked this process to end.
+    Told,
+    /// The hook did not want it.
+    Refused,
+}
+
+/// Why the work is to stop.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Stop {
+    Lost(Reason),
+    Told,
+    Resigned,
+    HandedOver(String),
+    /// It must not go on, though it is not lost.
+    Unfit(String),
+}
+
+/// What is known of the work at the end.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Work {
+    Stopped,
+    /// Nobody has said so.
+    MayGoOn,
+    /// Nobody has said so, and this process is to end at once.
+    IsLeftAlone,
+}
+
+impl Terms<'_> {
+    /// Serves one leadership to its end.
+    pub(super) async fn serve(&self, leadership: Leadership, signals: &mut Signals) -> Served {
+        let quiet = self.wanted.candidacy.quiet;
+        say!(quiet, "elected for {} with token {}", leadership.election(), leadership.token());
+        let mut asked = self.office.begin(&leadership);
+        let entered = self.enter(&leadership, signals).await;
+        let (served, stop, work) = match entered {
+            Ok(()) => self.work(&leadership, signals, &mut asked).await,
+            // Nothing was begun, so there is nothing to wait for.
+            Err(served) => (served, Stop::Unfit("not entered".to_owned()), Work::Stopped),
+        };
+        drop(asked);
+        self.leave(leadership, &stop, work).await;
+        self.office.end();
+        served
+    }
+
+    /// What somebody was told before has passed, and the hook has run.
+    async fn enter(&self, leadership: &Leadership, signals: &mut Signals) -> Result<(), Served> {
+        let mut said = false;
+        while let Some(left) = self.promise.map(Promise::of_others).filter(|it| !it.is_zero()) {
+            if !std::mem::replace(&mut said, true) {
+                say!(self.wanted.candidacy.quiet, "waits for what a former sidecar on this machine has promised to pass");
+            }
+            tokio::select! {
+                _ = leadership.stopping() => return Err(Served::Lost),
+                _ = signals.told() => return Err(Served::Told),
+                () = tokio::time::sleep(left) => {}
+            }
+        }
+        if let Some(line) = &self.wanted.candidacy.on_elected {
+            let environment = hook::environment(leadership);
+            let ended = tokio::select! {
+                _ = leadership.stopping() => return Err(Served::Lost),
+                _ = signals.told() => return Err(Served::Told),
+                ended = hook::shell(line, &environment, None) => ended,
+            };
+            if let Err(why) = ended {
+                say!(false, "--on-elected: {why}; gives the seat back");
+                return Err(Served::Refused);
+            }
+        }
+        Ok(())
+    }
+
+    async fn work(
+        &self,
+        leadership: &Leadership,
+        signals: &mut Signals,
+        asked: &mut mpsc::UnboundedReceiver<Asked>,
+    ) -> (Served, Stop, Work) {
+        let mut changes = leadership.changes();
+        if let Err(why) = self.extend(leadership) {
+            say!(false, "{why}; gives the seat back");
+            return (Served::Refused, Stop::Unfit(why), Work::Stopped);
+        }
+        self.office.work(self.promise.cloned());
+        let stop = self.hold(leadership, &mut changes, signals, asked).await;
+        self.office.stop(&stop.reason());
+        if let Some(badge) = self.badge {
+            badge.hide();
+        }
+        say!(self.wanted.candidacy.quiet, "leaves office ({})", stop.reason());
+        let mut served = match stop {
+            Stop::Lost(_) => Served::Lost,
+            Stop::Told => Served::Told,
+            Stop::Resigned | Stop::HandedOver(_) => Served::GivenAway,
+            Stop::Unfit(_) => Served::Refused,
+        };
+        let work = self.drain(leadership, &mut changes, signals, asked, &mut served).await;
+        (served, stop, work)
+    }
+
+    /// Tells the lease as it stands to those who are not asked: first what was promised, for others to wait for it.
+    fn extend(&self, leadership: &Leadership) -> Result<(), String> {
+        if let Some(promise) = self.promise {
+            promise.make(leadership.deadline()).map_err(|why| format!("cannot leave a promise: {why}"))?;
+        }
+        match self.badge.map(|it| it.show(leadership)) {
+            Some(Err(why)) => Err(format!("cannot write --file: {why}")),
+            Some(Ok(())) | None => Ok(()),
+        }
+    }
+
+    /// Leads until it is time to stop.
+    async fn hold(
+        &self,
+        leadership: &Leadership,
+        changes: &mut Changes,
+        signals: &mut Signals,
+        asked: &mut mpsc::UnboundedReceiver<Asked>,
+    ) -> Stop {
+        loop {
+            tokio::select! {
+                biased;
+                _ = signals.told() => return Stop::Told,
+                () = changes.next() => match leadership.state() {
+                    State::Held | State::Jeopardy => if let Err(why) = self.extend(leadership) {
+                        say!(false, "{why}");
+                        return Stop::Unfit(why);
+                    },
+                    State::Stopping(reason) | State::Lost(reason) => return Stop::Lost(reason),
+                },
+                Some(asked) = asked.recv() => match asked {
+                    Asked::Publish(value, answer) => {
+                        let published = self.election.proclaim(leadership, &value).await;
+                        let _ = answer.send(published.err().map(|why| why.to_string()));
+                    }
+                    Asked::Resign => return Stop::Resigned,
+                    Asked::HandOver(to) => return Stop::HandedOver(to),
+                    // Nobody was told to stop: the office does not pass it on.
+                    Asked::Stopped => {}
+                },
+                // The news of it may be late.
+                reason = leadership.stopping() => return Stop::Lost(reason),
+            }
+        }
+    }
+
+    /// Waits until the program says that it has stopped, for as long as it may take.
+    async fn drain(
+        &self,
+        leadership: &Leadership,
+        changes: &mut Changes,
+        signals: &mut Signals,
+        asked: &mut mpsc::UnboundedReceiver<Asked>,
+        served: &mut Served,
+    ) -> Work {
+        if self.wanted.no_drain {
+            return Work::Stopped;
+        }
+        let patience = clock::now() + self.wanted.drain;
+        loop {
+            // What is left then is the hook's.
+            let end = before(leadership.deadline(), self.election.timing().kill()).min(patience);
+            let left = end - clock::now();
+            if left.is_zero() {
+                say!(false, "nobody has said POST /stopped: the seat is not given back, it is free when the lease has ended");
+                return Work::MayGoOn;
+            }
+            tokio::select! {
+                biased;
+                Some(asked) = asked.recv() => match asked {
+                    Asked::Stopped => return Work::Stopped,
+                    Asked::Publish(_, answer) => drop(answer.send(Some("it is about to end".to_owned()))),
+                    Asked::Resign | Asked::HandOver(_) => {}
+                },
+                _ = signals.told() => match *served {
+                    Served::Told => {
+                        say!(false, "told twice: does not wait for the program; the seat is free when the lease has ended");
+                        return Work::IsLeftAlone;
+                    }
+                    Served::Lost | Served::GivenAway | Served::Refused => *served = Served::Told,
+                },
+                () = changes.next() => {}
+                () = tokio::time::sleep(left) => {}
+            }
+        }
+    }
+
+    /// The hook, then the release; or the end of the lease, if the work may go on.
+    async fn leave(&self, leadership: Leadership, stop: &Stop, work: Work) {
+        let mut work = work;
+        if work != Work::IsLeftAlone
+            && let Some(line) = &self.wanted.candidacy.on_lost
+            && let Err(why) = hook::shell(line, &hook::environment(&leadership), None).await
+        {
+            say!(false, "--on-lost: {why}; the seat is not given back, it is free when the lease has ended");
+            work = Work::MayGoOn;
+        }
+        match work {
+            Work::Stopped => {
+                self.office.stopped();
+                if let Some(promise) = self.promise {
+                    promise.keep();
+                }
+                let released = match stop {
+                    Stop::HandedOver(to) => leadership.hand_over(to).await,
+                    Stop::Lost(_) | Stop::Told | Stop::Resigned | Stop::Unfit(_) => leadership.resign().await,
+                };
+                if let Err(why) = released {
+                    tracing::info!(%why, "not released");
+                }
+            }
+            Work::MayGoOn => {
+                let watcher = leadership.watcher();
+                drop(leadership);
+                // Until then somebody may act on what we have said: contending again, or an exit that frees the seat, would be too early.
+                loop {
+                    let left = watcher.deadline() - clock::now();
+                    if left.is_zero() {
+                        return;
+                    }
+                    tokio::time::sleep(left).await;
+                }
+            }
+            Work::IsLeftAlone => drop(leadership),
+        }
+    }
+}
+
+impl Stop {
+    fn reason(&self) -> String {
+        match self {
+            Stop::Lost(reason) => reason.to_string(),
+            Stop::Told => "told to end".to_owned(),
+            Stop::Resigned => "resigned".to_owned(),
+            Stop::HandedOver(_) => "handed over".to_owned(),
+            Stop::Unfit(why) => why.clone(),
+        }
+    }
+}
+
+fn before(instant: Instant, span: Duration) -> Instant {
+    Instant::from_nanos(instant.as_nanos().saturating_sub(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
+}
