@@ -3,19 +3,19 @@
 //! What they say comes from the engine; what they want of a leader is left there as a wish. None of them decides who leads.
 
 pub(crate) mod config;
+pub(crate) mod describe;
 pub(crate) mod log;
 pub(crate) mod span;
 pub(crate) mod target;
 
 mod ask;
 mod candidates;
-mod describe;
 mod doctor;
 mod drill;
 mod engines;
 mod history;
 mod plan;
-mod raise;
+pub(crate) mod raise;
 mod watch;
 mod who;
 

@@ -2,9 +2,12 @@
 //!
 //! One leadership after another is contended for; [`term`] serves one. What happens between two of them is decided here: whether the command is to be run again, and when.
 
+mod fence;
+mod fence_agent;
 mod notify;
 mod office;
 mod program;
+pub(crate) mod record;
 mod signals;
 mod term;
 
@@ -36,6 +39,7 @@ Examples:
   incumbent run worker --on etcd://10.0.0.1:2379/prod -- ./worker     on one of several hosts
   incumbent run worker --restart on-failure -- ./worker --queue mail  and again when it fails, here or elsewhere
   incumbent run db --on-jeopardy freeze --ttl 10s -- ./writer         a blip of the engine costs no restart
+  incumbent run db --fence agent:virsh --fence-options f -- ./writer  a host that falls silent is turned off first
 
 The command sees INCUMBENT_ELECTION, INCUMBENT_TOKEN, INCUMBENT_IDENTITY and INCUMBENT_SOCKET.";
 
@@ -111,6 +115,8 @@ pub(crate) struct RunArguments {
     /// Say nothing but errors
     #[arg(long, short)]
     pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) fence: fence::FenceArguments,
     #[command(flatten)]
     pub(crate) target: TargetArguments,
 }
@@ -196,6 +202,10 @@ async fn contend(wanted: &RunArguments, command: Command, notify: &Notify) -> Re
     let directory = state_directory(wanted, &target)?;
     let _identity = claim_identity(&directory, wanted, &target)?;
     let berth = open_berth(&directory, wanted, &target)?;
+    let fencing = tokio::select! {
+        told = signals.told() => return Ok(told.exit()),
+        fencing = fence::Fencing::open(&wanted.fence) => fencing?,
+    };
     let Some(election) = build(wanted, &target, &mut signals).await? else { return Ok(Exit::Interrupted) };
     let watchdog = watchdog(wanted, election.timing())?;
     let mut guarded = begin_guarding(wanted, &berth, watchdog.clone()).await?;
@@ -225,7 +235,7 @@ async fn contend(wanted: &RunArguments, command: Command, notify: &Notify) -> Re
             guarded = begin_guarding(wanted, &berth, watchdog.clone()).await?;
         }
         let started = tokio::time::Instant::now();
-        let terms = Terms { wanted, command: &command, election: &election, berth: &berth, office: &office };
+        let terms = Terms { wanted, command: &command, election: &election, berth: &berth, office: &office, fencing: &fencing };
         let served = terms.serve(leadership, &mut guarded, &mut signals).await?;
         if started.elapsed() >= RAN_WELL {
             failures = 0;
@@ -234,6 +244,7 @@ async fn contend(wanted: &RunArguments, command: Command, notify: &Notify) -> Re
             Served::Told(told, ending) => break ending.map_or(told.exit(), exit_of),
             Served::Lost if wanted.after_loss == AfterLoss::Exit => break Exit::RunLost,
             Served::Lost => continue,
+            Served::NotFenced => break Exit::RunNotFenced,
             Served::NotStarted => Exit::RunFailed,
             Served::Ended(ending) => exit_of(ending),
         };
