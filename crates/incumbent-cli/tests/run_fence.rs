@@ -244,6 +244,11 @@ fn debians_dummy_agent_is_believed_if_it_says_twice_that_the_host_is_off() {
     assert!(slow.said().contains("off had not ended after 2s"), "{}", slow.said());
     assert_eq!(fs::read_to_string(&power).unwrap(), "on");
 
+    let failing = [options("failing", "type=fail\npower_timeout=1\n[alpha]\n"), words("--fence-give-up 8s")].concat();
+    let mut failing = stage.boot("failing", &failing);
+    assert_eq!(failing.process.wait().unwrap().code(), Some(123), "{}", failing.said());
+    assert!(failing.said().contains("could not be fenced by agent:dummy: exit code 1"), "{}", failing.said());
+
     // It cannot name a host, so it must not be let loose on one that it has no options for.
     let other = options("other", &works.replace("[alpha]", "[omega]"));
     let mut other = stage.boot("other", &[other, words("--fence-give-up 2s")].concat());
@@ -255,11 +260,6 @@ fn debians_dummy_agent_is_believed_if_it_says_twice_that_the_host_is_off() {
     assert_eq!(fs::read_to_string(&power).unwrap(), "off");
     let notes = stage.notes();
     assert!(notes.iter().any(|it| it.starts_with("fenced by=agent:dummy at=")), "{notes:?}");
-
-    // What is wrong with an agent is found before anybody contends.
-    let mut broken = stage.boot("broken", &options("broken", "type=fail\n[alpha]\n"));
-    assert_eq!(broken.process.wait().unwrap().code(), Some(120), "{}", broken.said());
-    assert!(broken.said().contains("cannot reach its device for alpha"), "{}", broken.said());
 }
 
 #[test]
