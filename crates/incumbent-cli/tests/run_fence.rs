@@ -144,7 +144,17 @@ impl Host {
 
     fn told_to_end(&mut self) {
         kill_process(self.first, Signal::TERM).unwrap();
-        self.process.wait().unwrap();
+        self.ended();
+    }
+
+    /// Its exit code, when it has ended.
+    fn ended(&mut self) -> Option<i32> {
+        let mut status = None;
+        eventually("its supervisor ends", || {
+            status = self.process.try_wait().unwrap();
+            status.is_some()
+        });
+        status.and_then(|it| it.code())
     }
 }
 
@@ -196,7 +206,7 @@ fn a_fence_that_fails_hangs_or_lies_starts_nothing_until_a_person_confirms() {
         let alpha = stage.boot_and_fall_silent("alpha", &agent);
         // Who gives up has started nothing, and does not hide the silent one from the next.
         let mut gives_up = stage.boot("gives-up", &[agent.clone(), words("--fence-give-up 1s")].concat());
-        assert_eq!(gives_up.process.wait().unwrap().code(), Some(123), "{}", gives_up.said());
+        assert_eq!(gives_up.ended(), Some(123), "{}", gives_up.said());
         assert_eq!(stage.notes()[0], "idle", "{mode}");
 
         let beta = stage.boot("beta", &agent);
@@ -240,19 +250,19 @@ fn debians_dummy_agent_is_believed_if_it_says_twice_that_the_host_is_off() {
 
     let mut slow = stage
         .boot("slow", &[options("slow", &format!("delay=60\n{works}")), words("--fence-timeout 2s --fence-give-up 5s")].concat());
-    assert_eq!(slow.process.wait().unwrap().code(), Some(123), "{}", slow.said());
+    assert_eq!(slow.ended(), Some(123), "{}", slow.said());
     assert!(slow.said().contains("off had not ended after 2s"), "{}", slow.said());
     assert_eq!(fs::read_to_string(&power).unwrap(), "on");
 
     let failing = [options("failing", "type=fail\npower_timeout=1\n[alpha]\n"), words("--fence-give-up 8s")].concat();
     let mut failing = stage.boot("failing", &failing);
-    assert_eq!(failing.process.wait().unwrap().code(), Some(123), "{}", failing.said());
+    assert_eq!(failing.ended(), Some(123), "{}", failing.said());
     assert!(failing.said().contains("could not be fenced by agent:dummy: exit code 1"), "{}", failing.said());
 
     // It cannot name a host, so it must not be let loose on one that it has no options for.
     let other = options("other", &works.replace("[alpha]", "[omega]"));
     let mut other = stage.boot("other", &[other, words("--fence-give-up 2s")].concat());
-    assert_eq!(other.process.wait().unwrap().code(), Some(123), "{}", other.said());
+    assert_eq!(other.ended(), Some(123), "{}", other.said());
     assert!(other.said().contains("below [alpha]") && fs::read_to_string(&power).unwrap() == "on", "{}", other.said());
 
     let _beta = stage.boot("beta", &options("works", &works));
