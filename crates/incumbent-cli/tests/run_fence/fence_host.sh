@@ -33,7 +33,7 @@ off)
     echo "off $plug" >>"$hosts/log"
     case "$(cat "$hosts/mode")" in
     fails) echo "Failed: no answer from the device" >&2; exit 1 ;;
-    hangs) sleep 1000 & echo $! >"$hosts/hanging"; wait ;;
+    hangs) sleep 1000 & echo $! >>"$hosts/hanging"; wait ;;
     lies) exit 0 ;;
     works)
         kill -9 "$(cat "$hosts/$plug")"
