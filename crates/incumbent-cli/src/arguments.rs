@@ -45,7 +45,7 @@ pub(crate) enum Command {
     Sidecar(Box<SidecarArguments>),
     #[command(flatten)]
     Election(ElectionCommand),
-    /// Make storage refuse what former leaders write
+    /// Make storage refuse what former leaders write, or confirm that they are dead
     #[command(arg_required_else_help = true)]
     Fence {
         #[command(subcommand)]

@@ -21,6 +21,7 @@ Exit codes:
   120  the command line or a setting is wrong; nothing was run
   121  not elected within --max-wait; nothing was run
   122  the leadership was lost and --after-loss is exit; the command was stopped, and is dead
+  123  the former leader could not be fenced; nothing was run
   125  incumbent itself failed: a file, a right or the engine; the command, if it ran, is dead
   126  the command is there and cannot be run
   127  the command is not there";
@@ -52,6 +53,8 @@ pub(crate) enum Exit {
     RunNotElected,
     /// [`RUN_CODES`]: the leadership was lost.
     RunLost,
+    /// [`RUN_CODES`]: the former leader could not be fenced.
+    RunNotFenced,
     /// [`RUN_CODES`]: incumbent failed.
     RunFailed,
 }
@@ -71,6 +74,7 @@ impl Exit {
             | Exit::RunUsage
             | Exit::RunNotElected
             | Exit::RunLost
+            | Exit::RunNotFenced
             | Exit::RunFailed => self,
         }
     }
@@ -86,6 +90,7 @@ impl Exit {
             | Exit::RunUsage
             | Exit::RunNotElected
             | Exit::RunLost
+            | Exit::RunNotFenced
             | Exit::RunFailed => self,
         }
     }
@@ -105,6 +110,7 @@ impl Exit {
             Exit::RunUsage => 120,
             Exit::RunNotElected => 121,
             Exit::RunLost => 122,
+            Exit::RunNotFenced => 123,
             Exit::RunFailed => 125,
         }
     }
@@ -126,7 +132,7 @@ mod tests {
         for exit in all {
             assert!(CODES.contains(&format!("\n  {:<4} ", exit.code())), "{exit:?}");
         }
-        for exit in [Exit::RunUsage, Exit::RunNotElected, Exit::RunLost, Exit::RunFailed] {
+        for exit in [Exit::RunUsage, Exit::RunNotElected, Exit::RunLost, Exit::RunNotFenced, Exit::RunFailed] {
             assert!(RUN_CODES.contains(&format!("\n  {:<4} ", exit.code())), "{exit:?}");
         }
         for (codes, name, handbook) in [

@@ -74,6 +74,15 @@ impl Identity {
             (_, _, _, _) => &self.0,
         }
     }
+
+    /// The boot of the machine it was made on, as this candidate's kernel calls it; `None` for candidates that are not ours, or whose kernel does not tell.
+    pub fn boot(&self) -> Option<&str> {
+        let mut parts = self.0.rsplitn(4, '_');
+        match (parts.next(), parts.next(), parts.next(), parts.next()) {
+            (Some(nonce), Some(_), Some(boot), Some(_)) if nonce.len() == 16 && boot.len() == 8 => Some(boot),
+            (_, _, _, _) => None,
+        }
+    }
 }
 
 impl fmt::Display for Identity {
@@ -126,6 +135,8 @@ mod tests {
         assert_eq!(Identity::named("web-1").expect("a good name").anew().name(), "web-1");
         assert_eq!(Identity::stored("pod-7_a1b2").name(), "pod-7_a1b2", "client-go's own identities stay as they are");
         assert_eq!(Identity::stored("").name(), "");
+        assert_eq!(Identity::stored("web-1_0a1b2c3d_17_0123456789abcdef").boot(), Some("0a1b2c3d"));
+        assert_eq!(Identity::stored("pod-7_a1b2").boot(), None);
     }
 
     #[test]

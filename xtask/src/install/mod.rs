@@ -58,6 +58,11 @@ const NEEDS: &[Need] = &[
         package: "util-linux",
         what_for: "lets a server die with the test that started it",
     },
+    Need {
+        sought: Sought::File("/usr/sbin/fence_dummy"),
+        package: "fence-agents",
+        what_for: "an agent for `incumbent run --fence` that needs no hardware",
+    },
     Need { sought: Sought::Module("ensurepip"), package: "python3-venv", what_for: "holds what comes from PyPI" },
 ];
 

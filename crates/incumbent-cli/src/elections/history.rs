@@ -2,8 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
+use incumbent::Token;
 use incumbent::engine::Board;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::target::{Target, answer};
 use super::{Looking, describe, span};
@@ -27,8 +28,8 @@ pub(crate) async fn run(wanted: &Looking, console: &mut Console<'_>) -> Result<E
             "election": election.name().as_str(),
             "engine": promised.engine,
             "kept": promised.keeps_history,
-            "leaders": board.leaders.iter().map(describe::leader).collect::<Vec<_>>(),
-            "past": board.past.iter().map(describe::past).collect::<Vec<_>>(),
+            "leaders": board.leaders.iter().map(|it| noted(describe::leader(it), &board, it.token)).collect::<Vec<_>>(),
+            "past": board.past.iter().map(|it| noted(describe::past(it), &board, it.token)).collect::<Vec<_>>(),
         });
         writeln!(console.out, "{document:#}")?;
     } else if !promised.keeps_history {
@@ -41,6 +42,15 @@ pub(crate) async fn run(wanted: &Looking, console: &mut Console<'_>) -> Result<E
     Ok(Exit::Done)
 }
 
+fn note_of(board: &Board, token: Token) -> Option<&str> {
+    board.notes.iter().find(|it| it.token == token).map(|it| it.text.as_str())
+}
+
+fn noted(mut document: Value, board: &Board, token: Token) -> Value {
+    document["note"] = json!(note_of(board, token));
+    document
+}
+
 fn table(board: &Board) -> Table {
     let mut table = Table::new([
         ("token", Side::Right),
@@ -48,6 +58,7 @@ fn table(board: &Board) -> Table {
         ("since", Side::Left),
         ("lasted", Side::Right),
         ("ended", Side::Left),
+        ("noted", Side::Left),
     ]);
     for it in board.leaders.iter().rev() {
         let since = it.since.map_or_else(String::new, describe::time);
@@ -58,6 +69,7 @@ fn table(board: &Board) -> Table {
             since.into(),
             lasted.into(),
             Entry::new("in office", Tone::Good),
+            note_of(board, it.token).unwrap_or_default().into(),
         ]);
     }
     for it in &board.past {
@@ -68,6 +80,7 @@ fn table(board: &Board) -> Table {
             describe::time(describe::wall(it.since_ms)).into(),
             span::measured(lasted).into(),
             it.reason.clone().into(),
+            note_of(board, it.token).unwrap_or_default().into(),
         ]);
     }
     table

@@ -15,7 +15,7 @@ mod drill;
 mod engines;
 mod history;
 mod plan;
-mod raise;
+pub(crate) mod raise;
 mod watch;
 mod who;
 

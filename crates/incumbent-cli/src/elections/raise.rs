@@ -26,7 +26,8 @@ pub(crate) struct RaiseArguments {
     pub(crate) target: TargetArguments,
 }
 
-fn token(text: &str) -> Result<Token, String> {
+/// Reads a token as people write it.
+pub(crate) fn token(text: &str) -> Result<Token, String> {
     let wrong = || format!("{text:?} is no token: give a whole number such as `incumbent who` prints");
     let number: u64 = text.parse().map_err(|_| wrong())?;
     let incarnation = u16::try_from(number >> 48).map_err(|_| wrong())?;

@@ -1,5 +1,6 @@
-//! `incumbent fence`: what refuses the writes of former leaders, for storage that is not a Rust program.
+//! `incumbent fence`: what refuses the writes of former leaders, for storage that is not a Rust program; and a person's word that one of them is dead.
 
+mod confirm;
 mod forward;
 mod proxy;
 
@@ -23,6 +24,9 @@ pub(crate) enum FenceCommand {
     },
     /// Stand before an HTTP storage and refuse requests with stale tokens
     Proxy(proxy::ProxyArguments),
+    /// Say that former leaders which left without a word are dead, for an `incumbent run --fence` that waits for it
+    #[command(after_help = confirm::EXAMPLES)]
+    Confirm(confirm::ConfirmArguments),
 }
 
 #[derive(Copy, Clone, ValueEnum, Debug)]
@@ -38,5 +42,6 @@ pub(crate) fn run(command: FenceCommand, console: &mut Console<'_>) -> Result<Ex
             Ok(Exit::Done)
         }
         FenceCommand::Proxy(arguments) => proxy::run(&arguments, console),
+        FenceCommand::Confirm(arguments) => confirm::run(&arguments, console),
     }
 }

@@ -2,7 +2,10 @@
 //!
 //! One leadership after another is contended for; [`term`] serves one. What happens between two of them is decided here: whether the command is to be run again, and when.
 
+mod fence;
+mod fence_agent;
 mod program;
+pub(crate) mod record;
 #[allow(dead_code)]
 mod schedule;
 mod term;
@@ -36,6 +39,7 @@ Examples:
   incumbent run worker --on etcd://10.0.0.1:2379/prod -- ./worker     on one of several hosts
   incumbent run worker --restart on-failure -- ./worker --queue mail  and again when it fails, here or elsewhere
   incumbent run db --on-jeopardy freeze --ttl 10s -- ./writer         a blip of the engine costs no restart
+  incumbent run db --fence agent:virsh --fence-options f -- ./writer  a host that falls silent is turned off first
 
 The command sees INCUMBENT_ELECTION, INCUMBENT_TOKEN, INCUMBENT_IDENTITY and INCUMBENT_SOCKET.";
 
@@ -85,6 +89,8 @@ pub(crate) struct RunArguments {
     /// The timeout that the watchdog has been set to, if the kernel does not tell
     #[arg(long, value_name = "SPAN", value_parser = span::parse, requires = "watchdog")]
     pub(crate) watchdog_timeout: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) fence: fence::FenceArguments,
 }
 
 /// What to do with the command while no renewal is acknowledged.
@@ -163,6 +169,10 @@ async fn contend(wanted: &RunArguments, command: Command, notify: &Notify) -> Re
     let _identity = claim_identity(&directory, &wanted.candidacy, &target)?;
     let berth = open_berth(&directory, wanted, &target)?;
     end_what_was_left_behind(&berth).await?;
+    let fencing = tokio::select! {
+        told = signals.told() => return Ok(told.exit()),
+        fencing = fence::Fencing::open(&wanted.fence) => fencing?,
+    };
     let built = build(&wanted.candidacy, &target, office.metrics(), &mut signals).await?;
     let Some(election) = built else { return Ok(Exit::Interrupted) };
     office.introduce(&election);
@@ -194,7 +204,7 @@ async fn contend(wanted: &RunArguments, command: Command, notify: &Notify) -> Re
             guarded = begin_guarding(wanted, &berth, watchdog.clone()).await?;
         }
         let started = tokio::time::Instant::now();
-        let terms = Terms { wanted, command: &command, election: &election, berth: &berth, office: &office };
+        let terms = Terms { wanted, command: &command, election: &election, berth: &berth, office: &office, fencing: &fencing };
         let served = terms.serve(leadership, &mut guarded, &mut signals).await?;
         if started.elapsed() >= RAN_WELL {
             failures = 0;
@@ -203,6 +213,7 @@ async fn contend(wanted: &RunArguments, command: Command, notify: &Notify) -> Re
             Served::Told(told, ending) => break ending.map_or(told.exit(), exit_of),
             Served::Lost if wanted.after_loss == AfterLoss::Exit => break Exit::RunLost,
             Served::Lost => continue,
+            Served::NotFenced => break Exit::RunNotFenced,
             Served::NotStarted => Exit::RunFailed,
             Served::Ended(ending) => exit_of(ending),
         };

@@ -4,18 +4,26 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use incumbent::leadership::Changes;
-use incumbent::{Election, Leadership, Reason, State};
+use incumbent::{Election, Leadership, Reason, State, Token};
 use incumbent_protocol::time::Instant;
 use incumbent_supervisor::berth::Berth;
 use incumbent_supervisor::{Command, Ending, Event, Guarded, clock};
 use rustix::process::Signal;
 use tokio::sync::mpsc;
 
+use super::fence::{Fencing, Here, Takeover};
+use super::record::Record;
 use super::{OnJeopardy, RunArguments};
 use crate::candidacy::signals::{Heard, Signals, Told};
 use crate::candidacy::{hook, say, unwritable};
+use crate::elections::target::answer;
 use crate::failure::Failure;
 use crate::office::{Asked, Office};
+
+/// For so long a supervisor whose farewell was not heard tries to say that its command is dead.
+const SAY_ENDED_WITHIN: Duration = Duration::from_secs(600);
+/// A record that could not be written is tried again after this.
+const SAY_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 /// What all terms have in common.
 pub(super) struct Terms<'a> {
@@ -24,6 +32,7 @@ pub(super) struct Terms<'a> {
     pub(super) election: &'a Election,
     pub(super) berth: &'a Berth,
     pub(super) office: &'a Office,
+    pub(super) fencing: &'a Fencing,
 }
 
 /// How a term went. The command is dead in every case.
@@ -37,6 +46,8 @@ pub(super) enum Served {
     Told(Told, Option<Ending>),
     /// The command was not started, though there was time.
     NotStarted,
+    /// A former leader could not be fenced in time, so nothing was started.
+    NotFenced,
 }
 
 /// Why the command is being stopped.
@@ -58,13 +69,15 @@ impl Terms<'_> {
         let token = leadership.token();
         say!(self.wanted.candidacy.quiet, "elected for {} with token {token}", self.wanted.candidacy.election);
         let mut asked = self.office.begin(&leadership);
-        let way = self.clear_the_way(&leadership, signals).await?;
+        let mut hides_nobody = !self.fencing.is_wanted();
+        let way = self.clear_the_way(&leadership, signals, &mut hides_nobody).await?;
         let is_clear = matches!(way, Way::Clear);
         let served = match way {
             Way::Clear => self.work(&leadership, guarded, signals, &mut asked).await,
             Way::Lost => (Served::Lost, None),
             Way::Told(told) => (Served::Told(told, None), None),
             Way::Refused => (Served::NotStarted, None),
+            Way::NotFenced => (Served::NotFenced, None),
         };
         self.office.end();
         let (served, to) = served;
@@ -77,18 +90,43 @@ impl Terms<'_> {
         if let Err(why) = if is_clear { self.berth.leave() } else { self.berth.let_go() } {
             say!(false, "cannot unlock this machine's berth: {why}");
         }
+        // A seat that is given back says that all is well with those who had it before, unless it is on record that nothing was started.
+        if !hides_nobody && answer(self.election.annotate(token, &Record::Idle.to_string())).await.is_err() {
+            drop(leadership);
+            return Ok(served);
+        }
+        let is_late = matches!(leadership.state(), State::Lost(_));
         let released = match to {
             Some(to) => leadership.hand_over(&to).await,
             None => leadership.resign().await,
         };
-        if let Err(why) = released {
+        if let Err(why) = &released {
             tracing::info!(%why, "not released");
+        }
+        if is_clear && (is_late || released.is_err()) {
+            self.say_ended(token).await;
         }
         Ok(served)
     }
 
+    /// Says afterwards that nothing of a command lives whose supervisor was not heard in time: its host need not be fenced for it.
+    async fn say_ended(&self, token: Token) {
+        let mut say = Box::pin(keep_saying(self.election.clone(), token, Record::Ended));
+        // Where the engine is not there, this process has better to do than to wait for it.
+        if tokio::time::timeout(self.election.timing().request_timeout(), &mut say).await.is_err() {
+            tokio::spawn(tokio::time::timeout(SAY_ENDED_WITHIN, say));
+        }
+    }
+
     /// Whatever of a former term may live on this machine is dead, and the hook has run.
-    async fn clear_the_way(&self, leadership: &Leadership, signals: &mut Signals) -> Result<Way, Failure> {
+    ///
+    /// `hides_nobody` becomes true when the seat may be given back without hiding a former leader from whoever comes next.
+    async fn clear_the_way(
+        &self,
+        leadership: &Leadership,
+        signals: &mut Signals,
+        hides_nobody: &mut bool,
+    ) -> Result<Way, Failure> {
         let io = |why: std::io::Error| unwritable(std::path::Path::new("the berth of this machine"), &why);
         let mut said = false;
         while !self.berth.try_take().map_err(io)? {
@@ -115,6 +153,13 @@ impl Terms<'_> {
                 _ = killing => {}
             }
         }
+        let here = Here::new(leadership.identity(), self.berth).map_err(io)?;
+        if self.fencing.is_wanted() {
+            let way = self.fence(leadership, here.clone(), signals, hides_nobody).await;
+            if !matches!(way, Way::Clear) {
+                return Ok(way);
+            }
+        }
         if let Some(line) = &self.wanted.candidacy.on_elected {
             let environment = self.environment(leadership);
             let ended = tokio::select! {
@@ -127,7 +172,45 @@ impl Terms<'_> {
                 return Ok(Way::Refused);
             }
         }
-        Ok(Way::Clear)
+        Ok(self.put_on_record(leadership, &here, signals).await)
+    }
+
+    /// Every former leader that left without a word is known to be dead.
+    async fn fence(&self, leadership: &Leadership, here: Here, signals: &mut Signals, hides_nobody: &mut bool) -> Way {
+        let mut takeover = Takeover::new(self.fencing, self.election, leadership, here);
+        let give_up = async {
+            match self.fencing.give_up {
+                Some(span) => tokio::time::sleep(span).await,
+                None => std::future::pending().await,
+            }
+        };
+        let way = tokio::select! {
+            biased;
+            _ = leadership.stopping() => Way::Lost,
+            told = signals.told() => Way::Told(told),
+            () = takeover.settle() => Way::Clear,
+            () = give_up => {
+                say!(false, "gives the seat back: no fence has succeeded in time");
+                Way::NotFenced
+            }
+        };
+        *hides_nobody = takeover.hides_nobody;
+        way
+    }
+
+    /// That a command runs is known to whoever comes next, before it does. Where nobody fences, nobody needs to wait for it.
+    async fn put_on_record(&self, leadership: &Leadership, here: &Here, signals: &mut Signals) -> Way {
+        let write = keep_saying(self.election.clone(), leadership.token(), here.guarded());
+        if !self.fencing.is_wanted() {
+            tokio::spawn(tokio::time::timeout(self.election.timing().ttl(), write));
+            return Way::Clear;
+        }
+        tokio::select! {
+            biased;
+            _ = leadership.stopping() => Way::Lost,
+            told = signals.told() => Way::Told(told),
+            () = write => Way::Clear,
+        }
     }
 
     async fn work(
@@ -175,6 +258,8 @@ enum Way {
     Lost,
     Told(Told),
     Refused,
+    /// A former leader may live, and it was waited long enough.
+    NotFenced,
 }
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -343,6 +428,14 @@ impl Work<'_> {
             (None, false) => "has ended".to_owned(),
         };
         say!(self.terms.wanted.candidacy.quiet, "the command {how}; nothing of it lives");
+    }
+}
+
+/// Puts something on record, however often it takes.
+async fn keep_saying(election: Election, token: Token, record: Record) {
+    while let Err(why) = answer(election.annotate(token, &record.to_string())).await {
+        tracing::info!(%why, %record, "not on record yet");
+        tokio::time::sleep(SAY_AGAIN_AFTER).await;
     }
 }
 

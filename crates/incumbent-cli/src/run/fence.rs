@@ -1,0 +1,389 @@
+//! `--fence`: nothing is started before every former leader that left without a word is known to be dead.
+//!
+//! A leader that gives its seat back has seen its command die. One that is silent has not said so: it may hang, be cut off or be about to wake up. Who comes next looks at the
+//! record ([`super::record`]), makes sure of each such leader by the method that was chosen, and puts that on record. Until then it keeps the seat and starts nothing.
+//!
+//! What a lease guarantees by itself is not weakened: whoever fails here has only not started.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use incumbent::{Election, Identity, Leadership};
+use incumbent_supervisor::berth::Berth;
+use tokio::time::Instant;
+
+use super::fence_agent::{Action, Agent, Options};
+use super::record::{Proof, Record, Unsettled, unsettled};
+use super::say;
+use crate::elections::span;
+use crate::elections::target::answer;
+use crate::failure::Failure;
+
+/// How often the record is read while something stands in the way: a person may have confirmed.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often a person is told that something stands in the way.
+const SAY_EVERY: Duration = Duration::from_secs(60);
+/// An agent that has failed is tried again after a second, then after twice as long each time, up to this.
+const AGENT_AGAIN_MAX: Duration = Duration::from_secs(30);
+/// Some engines write the past after they have filled the seat: so long it is waited for, before a leader of which only its note tells is taken for silent.
+const PAST_LAGS_MAX: Duration = Duration::from_secs(2);
+/// How often it is looked for.
+const PAST_LOOK_EVERY: Duration = Duration::from_millis(20);
+
+#[derive(clap::Args, Debug)]
+#[command(next_help_heading = "Fencing")]
+pub(crate) struct FenceArguments {
+    /// How to make sure that a former leader which left without a word is dead, before the command is started:
+    /// none, delay:SPAN, agent:NAME (a fence_* program) or guardian (trust the one on its host)
+    #[arg(long, value_name = "HOW", value_parser = Method::parse, default_value = "none")]
+    fence: Method,
+    /// What an agent does to the host
+    #[arg(long, value_enum, value_name = "ACTION", default_value_t = Action::Off)]
+    fence_action: Action,
+    /// What the agent calls a host, if not by its --identity or name; repeatable
+    #[arg(long, value_name = "HOST=PORT", value_parser = pair)]
+    fence_port: Vec<(String, String)>,
+    /// An option for the agent; repeatable. Others on this machine can read it: secrets belong in a file
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+    fence_option: Vec<(String, String)>,
+    /// A file of KEY=VALUE lines for the agent, and of those for one host below [HOST]; nobody else may read it
+    #[arg(long, value_name = "FILE")]
+    fence_options: Option<PathBuf>,
+    /// How long an agent may take
+    #[arg(long, value_name = "SPAN", value_parser = span::parse, default_value = "60s")]
+    fence_timeout: Duration,
+    /// Give the seat back and exit with code 123 if no fence has succeeded by then; else it is tried for ever
+    #[arg(long, value_name = "SPAN", value_parser = span::parse)]
+    fence_give_up: Option<Duration>,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        // What was written may be a secret.
+        Some(_) | None => Err("write it as NAME=VALUE".to_owned()),
+    }
+}
+
+/// How a silent leader is made sure of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Method {
+    None,
+    Delay(Duration),
+    Agent(String),
+    Guardian,
+}
+
+impl Method {
+    fn parse(text: &str) -> Result<Method, String> {
+        match text.split_once(':') {
+            None if text == "none" => Ok(Method::None),
+            None if text == "guardian" => Ok(Method::Guardian),
+            Some(("delay", span)) => span::parse(span).map(Method::Delay),
+            Some(("agent", name)) if !name.is_empty() => Ok(Method::Agent(name.to_owned())),
+            Some(_) | None => Err("write none, delay:30s, agent:NAME or guardian".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Method::None => f.write_str("none"),
+            Method::Delay(span) => write!(f, "delay:{}", span::short(*span)),
+            Method::Agent(name) => write!(f, "agent:{name}"),
+            Method::Guardian => f.write_str("guardian"),
+        }
+    }
+}
+
+/// The method that was chosen, ready for use.
+pub(crate) struct Fencing {
+    method: Method,
+    agent: Option<Agent>,
+    pub(super) give_up: Option<Duration>,
+}
+
+impl Fencing {
+    /// Finds the agent and tries what can be tried without harm.
+    pub(crate) async fn open(wanted: &FenceArguments) -> Result<Fencing, Failure> {
+        let fencing = |agent| Fencing { method: wanted.fence.clone(), agent, give_up: wanted.fence_give_up };
+        let Method::Agent(name) = &wanted.fence else {
+            let is_idle = wanted.fence_options.is_none() && wanted.fence_option.is_empty() && wanted.fence_port.is_empty();
+            return match is_idle {
+                true => Ok(fencing(None)),
+                false => {
+                    Err(super::usage(format!("--fence {}: options and ports are for an agent, as in agent:virsh", wanted.fence)))
+                }
+            };
+        };
+        let wrong = |why: String| super::usage(format!("--fence {}: {why}", wanted.fence));
+        let mut options = wanted.fence_options.as_deref().map_or_else(|| Ok(Options::default()), Options::read).map_err(wrong)?;
+        for (key, value) in &wanted.fence_option {
+            options.add(key, value).map_err(wrong)?;
+        }
+        let ports: BTreeMap<String, String> = wanted.fence_port.iter().cloned().collect();
+        let agent = Agent::open(name, wanted.fence_action, options, ports, wanted.fence_timeout).await.map_err(wrong)?;
+        Ok(fencing(Some(agent)))
+    }
+
+    /// Whether anything is looked at before a command is started.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.method != Method::None
+    }
+}
+
+/// This machine, as far as it can prove others dead: whoever holds the berth knows that nothing lives of those who held it before.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Here {
+    identity: Identity,
+    /// The file of the berth, by its numbers in this kernel: two containers on one kernel have two.
+    berth: String,
+}
+
+impl Here {
+    pub(super) fn new(identity: &Identity, berth: &Berth) -> std::io::Result<Here> {
+        let file = berth.file().metadata()?;
+        Ok(Here { identity: identity.clone(), berth: format!("{}:{}", file.dev(), file.ino()) })
+    }
+
+    /// What is put on record before a command is started here.
+    pub(super) fn guarded(&self) -> Record {
+        Record::Guarded { by: self.identity.clone(), berth: self.berth.clone() }
+    }
+
+    /// What this machine, whose berth is ours, knows of a silent leader.
+    fn judge(&self, silent: &Unsettled) -> Verdict {
+        let is_namesake = silent.by.name() == self.identity.name();
+        match (silent.by.boot(), self.identity.boot()) {
+            (Some(its), Some(ours)) if its != ours && is_namesake => Verdict::Dead("reboot"),
+            (Some(its), Some(ours)) if its == ours => match &silent.berth {
+                Some(berth) if *berth == self.berth => Verdict::Dead("berth"),
+                // Nothing was noted, so nothing was started by one of ours; and this machine's berth is ours.
+                None if is_namesake => Verdict::Dead("berth"),
+                Some(_) | None if is_namesake => Verdict::Ourselves,
+                Some(_) | None => Verdict::Unknown,
+            },
+            (_, _) if is_namesake => Verdict::Ourselves,
+            (_, _) => Verdict::Unknown,
+        }
+    }
+}
+
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Verdict {
+    /// Nothing of it lives, and what proves it.
+    Dead(&'static str),
+    /// It must be fenced.
+    Unknown,
+    /// To fence it would be to fence this very host.
+    Ourselves,
+}
+
+/// One leadership that may have to fence before it starts anything.
+pub(super) struct Takeover<'a> {
+    fencing: &'a Fencing,
+    election: &'a Election,
+    leadership: &'a Leadership,
+    here: Here,
+    begun: Instant,
+    /// Giving the seat back now does not hide a silent leader from whoever comes next.
+    pub(super) hides_nobody: bool,
+    /// Hosts that are dead, though that may not be on record yet.
+    fenced: BTreeMap<String, Record>,
+    failed: BTreeMap<String, Failed>,
+    said: Option<Instant>,
+}
+
+/// An agent's last failure with a host.
+struct Failed {
+    why: String,
+    again_at: Instant,
+    wait: Duration,
+}
+
+/// Why nothing can be started yet.
+enum Blocked {
+    /// Look again at once.
+    PastLags,
+    Because(String),
+}
+
+impl<'a> Takeover<'a> {
+    pub(super) fn new(fencing: &'a Fencing, election: &'a Election, leadership: &'a Leadership, here: Here) -> Takeover<'a> {
+        Takeover {
+            fencing,
+            election,
+            leadership,
+            here,
+            begun: Instant::now(),
+            hides_nobody: false,
+            fenced: BTreeMap::new(),
+            failed: BTreeMap::new(),
+            said: None,
+        }
+    }
+
+    /// Returns when every silent leader is known to be dead, and that is on record. To be dropped when the leadership ends.
+    pub(super) async fn settle(&mut self) {
+        loop {
+            let wait = match self.attempt().await {
+                Ok(()) => return,
+                Err(Blocked::PastLags) => PAST_LOOK_EVERY,
+                Err(Blocked::Because(why)) => {
+                    self.complain(&why);
+                    LOOK_EVERY
+                }
+            };
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    async fn attempt(&mut self) -> Result<(), Blocked> {
+        let blocked =
+            |why: incumbent::Error| Blocked::Because(format!("the record of former leaders cannot be read or written: {why}"));
+        let board = answer(self.election.look()).await.map_err(blocked)?;
+        let own = self.leadership.token();
+        let silent: Vec<Unsettled> = unsettled(&board).into_iter().filter(|it| it.token < own).collect();
+        if silent.is_empty() {
+            self.hides_nobody = true;
+            return Ok(());
+        }
+        if !self.hides_nobody {
+            self.note(own, &Record::Idle).await.map_err(blocked)?;
+            self.hides_nobody = true;
+        }
+        if silent.iter().any(|it| it.reason.is_none()) && self.begun.elapsed() < PAST_LAGS_MAX {
+            return Err(Blocked::PastLags);
+        }
+        let mut hosts: BTreeMap<&str, Vec<&Unsettled>> = BTreeMap::new();
+        let mut why_not = Vec::new();
+        for it in &silent {
+            match self.here.judge(it) {
+                Verdict::Dead(by) => self.note(it.token, &Record::settled(Proof::Dead, by)).await.map_err(blocked)?,
+                Verdict::Unknown => hosts.entry(it.by.name()).or_default().push(it),
+                Verdict::Ourselves => why_not.push(format!(
+                    "{} (token {}) goes by the name of this host, kept its locks elsewhere, and cannot be fenced from here",
+                    it.by, it.token
+                )),
+            }
+        }
+        for (host, cases) in hosts {
+            match self.make_sure_of(host, &cases).await {
+                Ok(record) => {
+                    for it in cases {
+                        self.note(it.token, &record).await.map_err(blocked)?;
+                    }
+                }
+                Err(why) => {
+                    let tokens: Vec<String> = cases.iter().map(|it| it.token.to_string()).collect();
+                    why_not.push(format!(
+                        "{host} (token {}) could not be fenced by {}: {why}",
+                        tokens.join(", "),
+                        self.fencing.method
+                    ));
+                }
+            }
+        }
+        if why_not.is_empty() { Ok(()) } else { Err(Blocked::Because(why_not.join("; "))) }
+    }
+
+    async fn make_sure_of(&mut self, host: &str, cases: &[&Unsettled]) -> Result<Record, String> {
+        if let Some(record) = self.fenced.get(host) {
+            return Ok(record.clone());
+        }
+        if let Some(failed) = self.failed.get(host).filter(|it| Instant::now() < it.again_at) {
+            return Err(failed.why.clone());
+        }
+        let proof = match (&self.fencing.method, &self.fencing.agent) {
+            (Method::Delay(span), _) => {
+                tokio::time::sleep_until(self.begun + *span).await;
+                Proof::Waited
+            }
+            (Method::Guardian, _) => match cases.iter().find(|it| it.berth.is_none()) {
+                Some(it) => return Err(format!("nobody has noted that its leadership {} had a guardian", it.token)),
+                None => Proof::Trusted,
+            },
+            (Method::Agent(_), Some(agent)) => {
+                say!(false, "{host} left without a word (token {}): fences it by {}", cases[0].token, self.fencing.method);
+                if let Err(why) = agent.fence(host).await {
+                    let wait = self.failed.get(host).map_or(LOOK_EVERY, |it| (it.wait * 2).min(AGENT_AGAIN_MAX));
+                    let again_at = Instant::now() + wait;
+                    self.failed.insert(host.to_owned(), Failed { why: why.clone(), again_at, wait });
+                    return Err(why);
+                }
+                say!(false, "{host} is fenced");
+                Proof::Fenced
+            }
+            (Method::None | Method::Agent(_), _) => unreachable!("{} has nothing to do here", self.fencing.method),
+        };
+        let record = Record::settled(proof, &self.fencing.method.to_string());
+        self.fenced.insert(host.to_owned(), record.clone());
+        Ok(record)
+    }
+
+    async fn note(&self, token: incumbent::Token, record: &Record) -> Result<(), incumbent::Error> {
+        answer(self.election.annotate(token, &record.to_string())).await
+    }
+
+    fn complain(&mut self, why: &str) {
+        if self.said.is_some_and(|it| it.elapsed() < SAY_EVERY) {
+            return;
+        }
+        self.said = Some(Instant::now());
+        let election = self.election.name();
+        say!(
+            false,
+            "NOT STARTED: {why}. Keeps the seat and goes on trying; if you know that it is dead: incumbent fence confirm {election} --yes"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use incumbent::Token;
+    use incumbent_protocol::protocol::Term;
+
+    use super::*;
+
+    #[test]
+    fn methods_are_read_as_they_are_written() {
+        for text in ["none", "delay:30s", "agent:virsh", "agent:./my/agent", "guardian"] {
+            assert_eq!(Method::parse(text).unwrap().to_string(), text);
+        }
+        for bad in ["", "delay", "delay:", "delay:30", "agent", "agent:", "guardian:x", "none:", "shoot"] {
+            assert!(Method::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn this_machine_knows_its_own_dead_and_never_fences_itself() {
+        let identity = |name: &str, boot: &str| Identity::stored(format!("{name}_{boot}_17_0123456789abcdef"));
+        let here = Here { identity: identity("web-1", "aaaaaaaa"), berth: "8:1".to_owned() };
+        for (by, berth, verdict) in [
+            // The same lock in the same kernel, whatever they were called.
+            (identity("web-1", "aaaaaaaa"), Some("8:1"), Verdict::Dead("berth")),
+            (identity("other", "aaaaaaaa"), Some("8:1"), Verdict::Dead("berth")),
+            // The same numbers in another kernel are another lock.
+            (identity("web-2", "bbbbbbbb"), Some("8:1"), Verdict::Unknown),
+            // Another container on this kernel.
+            (identity("web-2", "aaaaaaaa"), Some("8:2"), Verdict::Unknown),
+            (identity("web-2", "aaaaaaaa"), None, Verdict::Unknown),
+            (identity("web-1", "aaaaaaaa"), Some("8:2"), Verdict::Ourselves),
+            // This host before it was booted.
+            (identity("web-1", "bbbbbbbb"), Some("8:1"), Verdict::Dead("reboot")),
+            (identity("web-1", "bbbbbbbb"), None, Verdict::Dead("reboot")),
+            (identity("web-1", "aaaaaaaa"), None, Verdict::Dead("berth")),
+            // Who does not say where it ran.
+            (Identity::stored("web-2"), None, Verdict::Unknown),
+            (Identity::stored("web-1"), None, Verdict::Ourselves),
+        ] {
+            let berth = berth.map(str::to_owned);
+            let silent = Unsettled { token: Token::new(0, Term(1)).unwrap(), by, reason: None, berth };
+            assert_eq!(here.judge(&silent), verdict, "{silent:?}");
+        }
+    }
+}

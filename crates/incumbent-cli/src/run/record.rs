@@ -1,0 +1,279 @@
+//! What supervisors put on record for each leadership, and what follows from it: which former leaders are not known to be dead.
+//!
+//! A note is one line of words, `guarded as=web-1_… berth=8:131`, so that other programs can read it; words that are not known here are passed over. Some engines
+//! write the past of an election a little later than they fill its seat, so a note that says "something runs" counts even before the past tells of that leadership.
+
+use std::fmt;
+
+use incumbent::engine::Board;
+use incumbent::{Identity, Token};
+
+/// What stands on record for one leadership. The last word counts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Record {
+    /// In office, and nothing was started.
+    Idle,
+    /// A command runs under a guardian, or is about to.
+    Guarded {
+        /// The leader.
+        by: Identity,
+        /// The lock that is held while anything of the command lives; see [`super::fence::Here`].
+        berth: String,
+    },
+    /// Its own supervisor saw everything of it dead, too late for a farewell.
+    Ended,
+    /// It need not be feared any more.
+    Settled {
+        /// In which way.
+        proof: Proof,
+        /// Who or what made sure.
+        by: String,
+        /// When, for people.
+        at: String,
+    },
+}
+
+/// Why a leader that left without a word is believed to be dead.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Proof {
+    /// Its host was turned off or reset.
+    Fenced,
+    /// A person said so.
+    Confirmed,
+    /// The kernel of this machine says so.
+    Dead,
+    /// It was left to its own guardian.
+    Trusted,
+    /// Time has passed.
+    Waited,
+}
+
+impl Proof {
+    const ALL: [Proof; 5] = [Proof::Fenced, Proof::Confirmed, Proof::Dead, Proof::Trusted, Proof::Waited];
+
+    fn word(self) -> &'static str {
+        match self {
+            Proof::Fenced => "fenced",
+            Proof::Confirmed => "confirmed",
+            Proof::Dead => "dead",
+            Proof::Trusted => "trusted",
+            Proof::Waited => "waited",
+        }
+    }
+}
+
+impl Record {
+    /// Settled now.
+    pub(crate) fn settled(proof: Proof, by: &str) -> Record {
+        let at = crate::elections::describe::time(std::time::SystemTime::now());
+        // A blank would end the word.
+        Record::Settled { proof, by: by.split_whitespace().collect::<Vec<_>>().join("-"), at }
+    }
+
+    /// Reads a note; `None` if it says nothing of this.
+    pub(crate) fn read(text: &str) -> Option<Record> {
+        let mut words = text.split(' ');
+        let first = words.next()?;
+        let fields: Vec<(&str, &str)> = words.filter_map(|it| it.split_once('=')).collect();
+        let field = |name: &str| fields.iter().find(|(it, _)| *it == name).map(|(_, value)| (*value).to_owned());
+        match first {
+            "idle" => Some(Record::Idle),
+            "ended" => Some(Record::Ended),
+            "guarded" => Some(Record::Guarded { by: Identity::stored(field("as")?), berth: field("berth").unwrap_or_default() }),
+            other => {
+                let proof = Proof::ALL.into_iter().find(|it| it.word() == other)?;
+                Some(Record::Settled { proof, by: field("by")?, at: field("at").unwrap_or_default() })
+            }
+        }
+    }
+}
+
+impl fmt::Display for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Record::Idle => f.write_str("idle"),
+            Record::Ended => f.write_str("ended"),
+            Record::Guarded { by, berth } => write!(f, "guarded as={} berth={berth}", by.as_str()),
+            Record::Settled { proof, by, at } => write!(f, "{} by={by} at={at}", proof.word()),
+        }
+    }
+}
+
+/// A former leader that is not known to be dead.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Unsettled {
+    pub(crate) token: Token,
+    pub(crate) by: Identity,
+    /// What the past says of its end; `None` if it does not tell of it yet.
+    pub(crate) reason: Option<String>,
+    /// The berth of its command, if it had one under a guardian.
+    pub(crate) berth: Option<String>,
+}
+
+/// How a leadership ended, as the past has it.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    /// Its holder gave the seat back after its work was dead.
+    Clean,
+    /// Its holder never entered office.
+    Declined,
+    /// Nobody said anything, or it was not understood.
+    Unclean,
+}
+
+impl End {
+    /// Only what a holder says itself, word by word: [`incumbent::Reason`].
+    pub(crate) fn of(reason: &str) -> End {
+        match reason {
+            "resigned" | "handed over" | "work finished" | "health failed" | "evicted" => End::Clean,
+            "declined" => End::Declined,
+            _ => End::Unclean,
+        }
+    }
+}
+
+/// The former leaders that are not known to be dead, newest first: all up to the newest that ran and ended in order, because that one had seen to those before it.
+pub(crate) fn unsettled(board: &Board) -> Vec<Unsettled> {
+    let in_office: Vec<Token> = board.leaders.iter().map(|it| it.token).collect();
+    let mut tokens: Vec<Token> = board.past.iter().map(|it| it.token).chain(board.notes.iter().map(|it| it.token)).collect();
+    tokens.sort_unstable_by(|a, b| b.cmp(a));
+    tokens.dedup();
+    let mut found = Vec::new();
+    for token in tokens.into_iter().filter(|it| !in_office.contains(it)) {
+        let past = board.past.iter().find(|it| it.token == token);
+        let record = board.notes.iter().find(|it| it.token == token).and_then(|it| Record::read(&it.text));
+        match (past.map(|it| End::of(&it.reason)), record) {
+            // Such a one has settled nothing, and started nothing.
+            (_, Some(Record::Idle)) | (Some(End::Declined), _) => {}
+            (Some(End::Clean), _) => break,
+            (_, Some(Record::Ended | Record::Settled { .. })) | (None, None) => {}
+            (_, Some(Record::Guarded { by, berth })) => {
+                found.push(Unsettled { token, by, reason: past.map(|it| it.reason.clone()), berth: Some(berth) });
+            }
+            (Some(End::Unclean), None) => {
+                let past = past.into_iter().map(|it| (it.identity.clone(), it.reason.clone()));
+                found.extend(past.map(|(by, reason)| Unsettled { token, by, reason: Some(reason), berth: None }));
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use incumbent::engine::{Leader, Note, Past};
+    use incumbent_protocol::protocol::Term;
+
+    use super::*;
+
+    fn token(number: u64) -> Token {
+        Token::new(0, Term(number)).unwrap()
+    }
+
+    /// A board from a line such as `7 a leads; 6 b lease expired [idle]; 5 - [guarded as=c berth=1:2]`: newest first, `-` where the past tells nothing.
+    fn board(line: &str) -> Board {
+        let mut board = Board::default();
+        for entry in line.split(';').map(str::trim).filter(|it| !it.is_empty()) {
+            let (entry, note) =
+                entry.split_once('[').map_or((entry, None), |(it, note)| (it.trim(), Some(note.trim_end_matches(']'))));
+            let mut words = entry.splitn(3, ' ');
+            let number = token(words.next().unwrap().parse().unwrap());
+            let identity = Identity::stored(words.next().unwrap());
+            if let Some(text) = note {
+                board.notes.push(Note { token: number, text: text.to_owned() });
+            }
+            match words.next() {
+                Some("leads") => board.leaders.push(Leader {
+                    identity,
+                    token: number,
+                    value: String::new(),
+                    priority: 0,
+                    since: None,
+                    heeds_wishes: true,
+                }),
+                Some(reason) => {
+                    board.past.push(Past { identity, token: number, since_ms: 0, until_ms: 0, reason: reason.to_owned() });
+                }
+                None => {}
+            }
+        }
+        board
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let by = Identity::stored("web-1_0a1b2c3d_17_0123456789abcdef");
+        for record in [
+            Record::Idle,
+            Record::Ended,
+            Record::Guarded { by: by.clone(), berth: "8:131".to_owned() },
+            Record::settled(Proof::Fenced, "agent:fence_virsh"),
+            Record::settled(Proof::Confirmed, "root at web-2"),
+            Record::settled(Proof::Dead, "berth"),
+            Record::settled(Proof::Trusted, "guardian"),
+            Record::settled(Proof::Waited, "delay:30s"),
+        ] {
+            let text = record.to_string();
+            assert_eq!(Record::read(&text), Some(record), "{text}");
+            assert!(text.len() < 128, "{text}");
+        }
+        let later = Record::read("guarded as=a berth=1:2 done=2026-01-01 more");
+        assert_eq!(
+            later,
+            Some(Record::Guarded { by: Identity::stored("a"), berth: "1:2".to_owned() }),
+            "a later version's words"
+        );
+        for other in ["", "done", "fenced", "guarded", "idler", "a person's remark"] {
+            assert_eq!(Record::read(other), None, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn former_leaders_are_feared_back_to_the_newest_that_ran_and_ended_in_order() {
+        for (line, feared) in [
+            ("", &[][..]),
+            ("2 b leads; 1 a resigned", &[]),
+            ("2 b leads; 1 a lease expired", &[1]),
+            ("2 b leads; 1 a process died", &[1]),
+            ("2 b leads; 1 a some word of a later version", &[1]),
+            ("2 b leads [guarded as=b berth=1:1]; 1 a lease expired [guarded as=a berth=1:1]", &[1]),
+            // What has been settled stays so, each for itself.
+            ("3 c leads; 2 b lease expired [fenced by=x at=y]; 1 a lease expired", &[1]),
+            ("3 c leads; 2 b lease expired; 1 a lease expired [confirmed by=x at=y]", &[2]),
+            ("2 b leads; 1 a lease expired [ended]", &[]),
+            ("2 b leads; 1 a lease expired [a person's remark]", &[1]),
+            // One that ran and ended in order had seen to those before it; one that never ran had not.
+            ("3 c leads; 2 b resigned [guarded as=b berth=1:1]; 1 a lease expired", &[]),
+            ("3 c leads; 2 b handed over; 1 a lease expired", &[]),
+            ("3 c leads; 2 b resigned [idle]; 1 a lease expired", &[1]),
+            ("3 c leads; 2 b declined; 1 a lease expired", &[1]),
+            ("3 c leads; 2 b lease expired [idle]; 1 a lease expired", &[1]),
+            ("4 d leads; 3 c evicted [idle]; 2 b health failed; 1 a lease expired", &[]),
+            // The past may lag behind: a note that something runs counts by itself, in its place among the others.
+            ("3 c leads; 2 b [guarded as=b berth=1:1]; 1 a resigned", &[2]),
+            ("3 c leads; 2 b [guarded as=b berth=1:1]; 1 a lease expired", &[2, 1]),
+            ("3 c leads; 2 b resigned; 1 a [guarded as=a berth=1:1]", &[]),
+            ("3 c leads; 2 b [idle]; 1 a work finished", &[]),
+        ] {
+            let found: Vec<u64> = unsettled(&board(line)).iter().map(|it| it.token.get()).collect();
+            assert_eq!(found, feared, "{line}");
+        }
+    }
+
+    #[test]
+    fn every_reason_that_a_holder_gives_is_judged() {
+        use incumbent::Reason;
+        for (reason, end) in [
+            (Reason::Resigned, End::Clean),
+            (Reason::HandedOver, End::Clean),
+            (Reason::Finished, End::Clean),
+            (Reason::HealthFailed, End::Clean),
+            (Reason::Evicted, End::Clean),
+            (Reason::Expired, End::Unclean),
+            (Reason::Superseded, End::Unclean),
+            (Reason::Declined, End::Declined),
+        ] {
+            assert_eq!(End::of(&reason.to_string()), end, "{reason}");
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! Fencing before a takeover, with real hosts as far as one machine has them: a host that falls silent is a PID namespace with a supervisor, its guardian and its command, stopped
+//! as a whole, so that everything in it would go on long after its lease if somebody woke it. Those who take over are outside, as whoever reaches for a switch is.
+//!
+//! The agents are one of ours that kills a whole namespace and Debian's `fence_dummy`. Needs the right to make namespaces.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use incumbent::{Election, Identity, Timing};
+use incumbent_testbed::{Etcd, Redis, Server as _, eventually};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+mod shell;
+use shell::{ends, incumbent, text};
+
+/// The common part of all hosts: the engine's URL, the folder of the agent, and what the commands write.
+struct Stage {
+    url: String,
+    folder: TempDir,
+}
+
+impl Stage {
+    fn new(url: String) -> Stage {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("log"), "").unwrap();
+        fs::write(folder.path().join("mode"), "works").unwrap();
+        Stage { url, folder }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.path("log")).unwrap()
+    }
+
+    /// The words with which our own agent is used.
+    fn by_our_agent(&self) -> Vec<String> {
+        let agent = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/run_fence/fence_host.sh");
+        let option = format!("hosts={}", self.folder.path().display());
+        vec![format!("--fence=agent:{}", agent.display()), "--fence-option".to_owned(), option]
+    }
+
+    /// Boots a host whose supervisor contends with these options. Its command writes its name.
+    fn boot(&self, name: &str, options: &[String]) -> Host {
+        let (process, said) = self.start(name, &[], options);
+        let first = Pid::from_child(&process);
+        Host { process, first, said }
+    }
+
+    /// The same in a namespace of its own, of which the agent knows the first process.
+    fn boot_apart(&self, name: &str, options: &[String]) -> Host {
+        let mut apart = vec!["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
+        if !rustix::process::geteuid().is_root() {
+            apart.push("--map-root-user");
+        }
+        let (process, said) = self.start(name, &apart, options);
+        let children = format!("/proc/{0}/task/{0}/children", process.id());
+        let mut first = None;
+        eventually("the host has a first process", || {
+            first = fs::read_to_string(&children).ok().and_then(|it| it.split_whitespace().next()?.parse::<i32>().ok());
+            first.is_some()
+        });
+        fs::write(self.path(name), first.unwrap().to_string()).unwrap();
+        Host { process, first: Pid::from_raw(first.unwrap()).unwrap(), said }
+    }
+
+    fn start(&self, name: &str, before: &[&str], options: &[String]) -> (Child, PathBuf) {
+        let line = format!("echo \"{name} $INCUMBENT_TOKEN\" >>{}; exec sleep 1000", self.path("log").display());
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL"]).args(before).arg(env!("CARGO_BIN_EXE_incumbent"));
+        command.args(["run", "job", "--ttl", "2s", "--identity", name, "--on", &self.url]);
+        command.arg("--state-dir").arg(self.path(&format!("state-{name}"))).args(options).args(["--", "/bin/sh", "-c", &line]);
+        let said = self.path(&format!("{name}.said"));
+        command.stdin(Stdio::null()).stderr(fs::File::create(&said).unwrap());
+        (command.spawn().unwrap(), said)
+    }
+
+    /// Boots a host, waits until its command runs, and stops everything in it for good.
+    fn boot_and_fall_silent(&self, name: &str, options: &[String]) -> Host {
+        let host = self.boot_apart(name, options);
+        eventually("its command runs", || self.runs(name));
+        let namespace = fs::read_link(format!("/proc/{}/ns/pid", host.first.as_raw_pid())).unwrap();
+        let mut count = 0;
+        // Two rounds: a process may be born while its parent is being stopped.
+        for _ in 0..2 {
+            for pid in fs::read_dir("/proc").unwrap().filter_map(|it| it.ok()?.file_name().to_str()?.parse::<i32>().ok()) {
+                if fs::read_link(format!("/proc/{pid}/ns/pid")).is_ok_and(|it| it == namespace) {
+                    kill_process(Pid::from_raw(pid).unwrap(), Signal::STOP).unwrap();
+                    count += 1;
+                }
+            }
+        }
+        assert!(count >= 6, "supervisor, guardian and command, twice each: {count}");
+        host
+    }
+
+    fn runs(&self, name: &str) -> bool {
+        self.log().lines().any(|it| it.starts_with(&format!("{name} ")))
+    }
+
+    fn shots(&self) -> usize {
+        self.log().lines().filter(|it| it.starts_with("off ")).count()
+    }
+
+    /// The notes on former leaderships, newest first.
+    fn notes(&self) -> Vec<String> {
+        let history: Value =
+            serde_json::from_slice(&ends(incumbent(&["history", "job", "--json", "--on", &self.url]), 0).stdout).unwrap();
+        let past = history["past"].as_array().unwrap();
+        past.iter().map(|it| it["note"].as_str().unwrap_or_default().to_owned()).collect()
+    }
+
+    fn confirm(&self, more: &[&str], code: i32) -> String {
+        let output = ends(incumbent(&[&["fence", "confirm", "job", "--on", &self.url], more].concat()), code);
+        format!("{}{}", text(&output.stdout), text(&output.stderr))
+    }
+}
+
+/// A host; off when dropped.
+struct Host {
+    process: Child,
+    first: Pid,
+    said: PathBuf,
+}
+
+impl Host {
+    fn lives(&self) -> bool {
+        test_kill_process(self.first).is_ok()
+    }
+
+    fn says(&self, what: &str) {
+        eventually(what, || self.said().contains(what));
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(&self.said).unwrap()
+    }
+
+    fn told_to_end(&mut self) {
+        kill_process(self.first, Signal::TERM).unwrap();
+        self.ended();
+    }
+
+    /// Its exit code, when it has ended.
+    fn ended(&mut self) -> Option<i32> {
+        let mut status = None;
+        eventually("its supervisor ends", || {
+            status = self.process.try_wait().unwrap();
+            status.is_some()
+        });
+        status.and_then(|it| it.code())
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = kill_process(self.first, Signal::KILL);
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn words(line: &str) -> Vec<String> {
+    line.split_whitespace().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_silent_host_is_turned_off_before_the_next_command_starts_and_only_once() {
+    let redis = Redis::debian().start().unwrap();
+    let stage = Stage::new(format!("redis://{}/", redis.address()));
+    let alpha = stage.boot_and_fall_silent("alpha", &stage.by_our_agent());
+    assert!(alpha.lives());
+    let mut beta = stage.boot("beta", &stage.by_our_agent());
+    eventually("the next command runs", || stage.runs("beta"));
+    assert!(!alpha.lives(), "its host was turned off first");
+    let log = stage.log();
+    let order: Vec<&str> = log.lines().map(|it| it.split(' ').next().unwrap()).collect();
+    assert_eq!(order, ["alpha", "off", "beta"]);
+    assert!(stage.notes()[0].starts_with("fenced by=agent:"), "{:?}", stage.notes());
+
+    // Beta ends in order: there is nobody to fence.
+    beta.told_to_end();
+    let _gamma = stage.boot("gamma", &stage.by_our_agent());
+    eventually("the third command runs", || stage.runs("gamma"));
+    assert_eq!(stage.shots(), 1, "{}", stage.log());
+    assert!(stage.notes()[0].starts_with("guarded as=beta_"), "{:?}", stage.notes());
+}
+
+#[test]
+fn a_fence_that_fails_hangs_or_lies_starts_nothing_until_a_person_confirms() {
+    let redis = Redis::debian().start().unwrap();
+    for (mode, says) in [
+        ("fails", "exit code 1: Failed: no answer from the device"),
+        ("hangs", "off had not ended after 300ms, and was killed"),
+        ("lies", "also that alpha is on: it is not believed"),
+    ] {
+        let stage = Stage::new(format!("redis://{}/{mode}", redis.address()));
+        fs::write(stage.path("mode"), mode).unwrap();
+        let agent = [stage.by_our_agent(), words("--fence-timeout 300ms")].concat();
+        let alpha = stage.boot_and_fall_silent("alpha", &agent);
+        // Who gives up has started nothing, and does not hide the silent one from the next.
+        let mut gives_up = stage.boot("gives-up", &[agent.clone(), words("--fence-give-up 1s")].concat());
+        assert_eq!(gives_up.ended(), Some(123), "{}", gives_up.said());
+        assert_eq!(stage.notes()[0], "idle", "{mode}");
+
+        let beta = stage.boot("beta", &agent);
+        beta.says("NOT STARTED: alpha (token ");
+        assert!(beta.said().contains(says), "{}", beta.said());
+        let before = stage.shots();
+        eventually("the agent is tried again", || stage.shots() > before);
+        assert!(alpha.lives() && !stage.runs("beta") && !stage.runs("gives-up"), "{}", stage.log());
+        if mode == "hangs" {
+            let all = fs::read_to_string(stage.path("hanging")).unwrap();
+            let first = all.lines().next().and_then(|it| Pid::from_raw(it.parse().ok()?)).unwrap();
+            eventually("what the agent started is dead", || test_kill_process(first).is_err());
+        }
+
+        assert!(stage.confirm(&["--host", "alpha"], 0).contains("would confirm that alpha is dead"));
+        assert!(stage.confirm(&["--host", "beta", "--yes"], 2).contains("no leader \"beta\""), "it is in office");
+        assert!(!stage.runs("beta"), "nothing was confirmed yet");
+        assert!(stage.confirm(&["--host", "alpha", "--yes"], 0).contains("confirmed that alpha is dead"));
+        eventually("the next command runs", || stage.runs("beta"));
+        assert!(stage.notes().iter().any(|it| it.starts_with("confirmed by=")), "{:?}", stage.notes());
+        assert!(stage.confirm(&[], 0).contains("nothing to confirm"));
+    }
+}
+
+#[test]
+fn debians_dummy_agent_is_believed_if_it_says_twice_that_the_host_is_off() {
+    let etcd = Etcd::debian().start().unwrap();
+    let stage = Stage::new(format!("etcd://{}/fence", etcd.address()));
+    let options = |name: &str, content: &str| {
+        let path = stage.path(name);
+        fs::write(&path, content).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        words(&format!("--fence agent:dummy --fence-options {}", path.display()))
+    };
+    let power = stage.path("power");
+    fs::write(&power, "on").unwrap();
+    let works = format!("[alpha]\nstatus_file={}\n", power.display());
+    let _alpha = stage.boot_and_fall_silent("alpha", &options("works", &works));
+
+    let mut slow = stage
+        .boot("slow", &[options("slow", &format!("delay=60\n{works}")), words("--fence-timeout 2s --fence-give-up 5s")].concat());
+    assert_eq!(slow.ended(), Some(123), "{}", slow.said());
+    assert!(slow.said().contains("off had not ended after 2s"), "{}", slow.said());
+    assert_eq!(fs::read_to_string(&power).unwrap(), "on");
+
+    let failing = [options("failing", "type=fail\npower_timeout=1\n[alpha]\n"), words("--fence-give-up 8s")].concat();
+    let mut failing = stage.boot("failing", &failing);
+    assert_eq!(failing.ended(), Some(123), "{}", failing.said());
+    assert!(failing.said().contains("could not be fenced by agent:dummy: exit code 1"), "{}", failing.said());
+
+    // It cannot name a host, so it must not be let loose on one that it has no options for.
+    let other = options("other", &works.replace("[alpha]", "[omega]"));
+    let mut other = stage.boot("other", &[other, words("--fence-give-up 2s")].concat());
+    assert_eq!(other.ended(), Some(123), "{}", other.said());
+    assert!(other.said().contains("below [alpha]") && fs::read_to_string(&power).unwrap() == "on", "{}", other.said());
+
+    let _beta = stage.boot("beta", &options("works", &works));
+    eventually("the next command runs", || stage.runs("beta"));
+    assert_eq!(fs::read_to_string(&power).unwrap(), "off");
+    let notes = stage.notes();
+    assert!(notes.iter().any(|it| it.starts_with("fenced by=agent:dummy at=")), "{notes:?}");
+}
+
+#[test]
+fn a_guardian_is_trusted_if_there_was_one_and_time_is_waited_for() {
+    let redis = Redis::debian().start().unwrap();
+    let stage = Stage::new(format!("redis://{}/", redis.address()));
+    let _alpha = stage.boot_and_fall_silent("alpha", &words("--fence guardian"));
+    let beta = stage.boot_and_fall_silent("beta", &words("--fence guardian"));
+    assert!(stage.notes()[0].starts_with("trusted by=guardian at="), "{:?}", stage.notes());
+    drop(beta);
+    let mut gamma = stage.boot("gamma", &words("--fence delay:300ms"));
+    eventually("the third command runs", || stage.runs("gamma"));
+    assert!(stage.notes()[0].starts_with("waited by=delay:300ms at="), "{:?}", stage.notes());
+    gamma.told_to_end();
+
+    // A leader that is no supervisor has no guardian.
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let token = runtime.block_on(async {
+        let timing = Timing::of(std::time::Duration::from_secs(1)).build().unwrap();
+        let election = Election::on(&stage.url).name("job").timing(timing).identity(Identity::named("stranger").unwrap());
+        let election = election.build().await.unwrap();
+        let leadership = election.campaign().await.unwrap();
+        leadership.token().to_string()
+    });
+    let delta = stage.boot("delta", &words("--fence guardian"));
+    delta.says("nobody has noted that its leadership");
+    assert!(!stage.runs("delta"));
+    stage.confirm(&["--token", &token, "--yes"], 0);
+    eventually("the last command runs", || stage.runs("delta"));
+    assert!(stage.confirm(&["--token", &token, "--yes"], 2).contains("settled already"));
+}
+
+#[test]
+fn whoever_was_killed_on_this_machine_is_known_to_be_dead_and_not_fenced() {
+    let stage = Stage::new(String::new());
+    let url = format!("file:{}", stage.path("elections").display());
+    let stage = Stage { url, ..stage };
+    let alpha = stage.boot("alpha", &stage.by_our_agent());
+    eventually("its command runs", || stage.runs("alpha"));
+    drop(alpha);
+    let _beta = stage.boot("beta", &stage.by_our_agent());
+    eventually("the next command runs", || stage.runs("beta"));
+    assert!(stage.notes()[0].starts_with("dead by=berth at="), "{:?}", stage.notes());
+    assert_eq!(stage.shots(), 0);
+}
+
+#[test]
+fn what_is_wrong_with_a_fence_is_said_in_one_line() {
+    let stage = Stage::new("memory:a".to_owned());
+    let secret = stage.path("secret");
+    fs::write(&secret, "password=x\n").unwrap();
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o644)).unwrap();
+    let secret = secret.to_str().unwrap();
+    let ours = stage.by_our_agent();
+    let run = ["run", "job", "--on", "memory:a"];
+    for (words, says) in [
+        (&["--fence", "agent:no-such-agent"][..], "there is no fence_no-such-agent"),
+        (&["--fence", "agent:true"], "does not describe itself as fence agents do"),
+        (&["--fence", "agent:/nowhere/agent"], "there is no /nowhere/agent"),
+        (&["--fence", "agent:dummy", "--fence-options", secret], "chmod 600"),
+        (&["--fence", "agent:dummy", "--fence-option", "plug=7"], "--fence-port HOST=PORT"),
+        (&["--fence", "guardian", "--fence-option", "ip=7"], "options and ports are for an agent"),
+        (&[&ours[0], "--fence-action", "reboot"], "cannot do reboot"),
+        (&[&ours[0], "--fence-option", "hosts=/nowhere"], "cannot reach its device: exit code 1: no device at ***"),
+        (&["--fence", "shoot"], "write none, delay:30s, agent:NAME or guardian"),
+    ] {
+        let output = ends(incumbent(&[&run, words, &["--", "true"]].concat()), 120);
+        let complaint = text(&output.stderr);
+        assert!(complaint.contains(says), "{complaint}");
+        assert!(complaint.starts_with("error: ") && !complaint.contains("password"), "{complaint}");
+    }
+    assert!(stage.confirm(&["--token", "7"], 2).contains("no leadership 7"));
+    assert!(stage.confirm(&["--token", "7", "--host", "a"], 2).contains("cannot be used with"));
+    assert!(stage.confirm(&["--yes"], 0).contains("nothing to confirm"));
+}
