@@ -110,6 +110,25 @@ mod tests {
     }
 
     #[test]
+    fn the_examples_use_options_that_exist() {
+        let (cron, unit) =
+            (include_str!("../../../examples/run/cron"), include_str!("../../../examples/run/systemd/worker.service"));
+        let (pods, containers) = (
+            include_str!("../../../examples/run/kubernetes/deployment.yaml"),
+            include_str!("../../../examples/run/compose/compose.yaml"),
+        );
+        let mut count = 0;
+        for line in [cron, unit, pods, containers].iter().flat_map(|it| it.lines()) {
+            let Some(at) = line.find("incumbent run ").or_else(|| line.find("\"incumbent\", \"run\"")) else { continue };
+            let line = line[at..].replace("\", \"", " ").replace(['"', ']'], "");
+            let parsed = command().try_get_matches_from(line.split_whitespace());
+            assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
+            count += 1;
+        }
+        assert_eq!(count, 4);
+    }
+
+    #[test]
     fn the_wish_for_colour_counts_for_help_too() {
         for (line, colour) in [
             ("incumbent --help", Colour::Auto),

@@ -4,9 +4,9 @@
 
 mod fence;
 mod fence_agent;
+mod job;
 mod program;
 pub(crate) mod record;
-#[allow(dead_code)]
 mod schedule;
 mod term;
 
@@ -21,6 +21,7 @@ use incumbent::Timing;
 use incumbent_supervisor::berth::Berth;
 use incumbent_supervisor::{Command, Ending, Guarded, Setup, watchdog};
 
+use self::job::{Job, Task};
 use self::term::{Served, Terms};
 use crate::candidacy::notify::{self, Notify};
 use crate::candidacy::signals::Signals;
@@ -38,6 +39,8 @@ Examples:
   incumbent run nightly -- ./report.sh                                on this machine: no server, no configuration
   incumbent run worker --on etcd://10.0.0.1:2379/prod -- ./worker     on one of several hosts
   incumbent run worker --restart on-failure -- ./worker --queue mail  and again when it fails, here or elsewhere
+  incumbent run nightly --at 02:30 -- ./report.sh                     every night, on one host
+  incumbent run nightly --once=12h -- ./report.sh                     from cron on every host: one of them does it
   incumbent run db --on-jeopardy freeze --ttl 10s -- ./writer         a blip of the engine costs no restart
   incumbent run db --fence agent:virsh --fence-options f -- ./writer  a host that falls silent is turned off first
 
@@ -89,6 +92,18 @@ pub(crate) struct RunArguments {
     /// The timeout that the watchdog has been set to, if the kernel does not tell
     #[arg(long, value_name = "SPAN", value_parser = span::parse, requires = "watchdog")]
     pub(crate) watchdog_timeout: Option<Duration>,
+    /// Do it once: if somebody has done it within this time (1h unless said, as in --once=12h), exit with 0. Done is an exit code of 0
+    #[arg(long, value_name = "SPAN", value_parser = span::parse, num_args = 0..=1, require_equals = true, default_missing_value = "1h", conflicts_with_all = ["every", "at"])]
+    pub(crate) once: Option<Duration>,
+    /// Stay, and do it once in every span of time, counted from 1970 in UTC: 15m, 1h, 1d
+    #[arg(long, value_name = "SPAN", value_parser = span::parse, conflicts_with = "at")]
+    pub(crate) every: Option<Duration>,
+    /// Stay, and do it once a day at this time, or these, in UTC: 02:30, or 06:00,18:00
+    #[arg(long, value_name = "TIMES")]
+    pub(crate) at: Option<String>,
+    /// What to do about times at which no host was there to do it
+    #[arg(long, value_enum, value_name = "WHICH", default_value_t = CatchUp::Last)]
+    pub(crate) catch_up: CatchUp,
     #[command(flatten)]
     pub(crate) fence: fence::FenceArguments,
 }
@@ -109,6 +124,15 @@ pub(crate) enum AfterLoss {
     Contend,
     /// End with exit code 122
     Exit,
+}
+
+/// Which of the times that were missed are made up for.
+#[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum CatchUp {
+    /// The last one, once, as soon as a host is there; not if the job has never been done
+    Last,
+    /// None
+    None,
 }
 
 /// When a command that has ended is run again.
@@ -159,6 +183,7 @@ pub(crate) fn run(wanted: &RunArguments) -> Result<Exit, Failure> {
 
 async fn contend(wanted: &RunArguments, command: Command, notify: &Notify) -> Result<Exit, Failure> {
     let mut signals = Signals::listen()?;
+    let job = Job::wanted(wanted)?;
     let target = Target::find(&wanted.candidacy.target)?;
     let mut office = Office::of(&wanted.candidacy.election, Stops::AreSeen);
     if let Some(address) = wanted.listen {
@@ -185,8 +210,17 @@ async fn contend(wanted: &RunArguments, command: Command, notify: &Notify) -> Re
     let mut failures = 0;
     let began = tokio::time::Instant::now();
     let mut was_elected = false;
+    let (mut tried, mut unfinished) = (None, None);
     notify.ready();
     let exit = loop {
+        let task = match (&job, unfinished.take()) {
+            (Some(_), Some(task)) => Some(task),
+            (Some(job), None) => match job.next(&election, &mut signals, tried, wanted.candidacy.quiet).await {
+                Ok(task) => Some(task),
+                Err(told) => break told.exit(),
+            },
+            (None, _) => None,
+        };
         say!(wanted.candidacy.quiet, "standing by for {}", wanted.candidacy.election);
         notify.status("standing by");
         let patience = wanted.candidacy.max_wait.filter(|_| !was_elected).map(|it| it.saturating_sub(began.elapsed()));
@@ -204,15 +238,26 @@ async fn contend(wanted: &RunArguments, command: Command, notify: &Notify) -> Re
             guarded = begin_guarding(wanted, &berth, watchdog.clone()).await?;
         }
         let started = tokio::time::Instant::now();
-        let terms = Terms { wanted, command: &command, election: &election, berth: &berth, office: &office, fencing: &fencing };
+        let terms =
+            Terms { wanted, command: &command, election: &election, berth: &berth, office: &office, fencing: &fencing, task };
         let served = terms.serve(leadership, &mut guarded, &mut signals).await?;
         if started.elapsed() >= RAN_WELL {
             failures = 0;
         }
+        let waits_for_more = matches!(job, Some(Job::Slots { .. }));
         let failed = match served {
+            Served::AlreadyDone if waits_for_more => continue,
+            Served::AlreadyDone => break Exit::Command(0),
+            Served::Ended(Ending::Code(0)) if waits_for_more => {
+                (failures, tried) = (0, task.and_then(Task::slot));
+                continue;
+            }
             Served::Told(told, ending) => break ending.map_or(told.exit(), exit_of),
             Served::Lost if wanted.after_loss == AfterLoss::Exit => break Exit::RunLost,
-            Served::Lost => continue,
+            Served::Lost => {
+                unfinished = task;
+                continue;
+            }
             Served::NotFenced => break Exit::RunNotFenced,
             Served::NotStarted => Exit::RunFailed,
             Served::Ended(ending) => exit_of(ending),
@@ -223,7 +268,15 @@ async fn contend(wanted: &RunArguments, command: Command, notify: &Notify) -> Re
             Restart::Always => true,
         };
         failures = if failed == Exit::Command(0) { 0 } else { failures + 1 };
-        if !again || wanted.give_up_after.is_some_and(|most| failures >= most) {
+        if wanted.give_up_after.is_some_and(|most| failures >= most) {
+            break failed;
+        }
+        if !again && waits_for_more {
+            say!(false, "the command has failed; it is left to the other hosts, and to the next time");
+            tried = task.and_then(Task::slot);
+            continue;
+        }
+        if !again {
             break failed;
         }
         let wait = wanted
@@ -231,6 +284,7 @@ async fn contend(wanted: &RunArguments, command: Command, notify: &Notify) -> Re
             .saturating_mul(1 << failures.saturating_sub(1).min(6))
             .min(Duration::from_secs(60))
             .max(wanted.back_off);
+        unfinished = task;
         say!(wanted.candidacy.quiet, "contends again in {}", span::measured(wait));
         tokio::select! {
             () = tokio::time::sleep(wait) => {}

@@ -22,6 +22,13 @@ pub(crate) enum Record {
     },
     /// Its own supervisor saw everything of it dead, too late for a farewell.
     Ended,
+    /// Its command has done its job, and nothing of it lives.
+    Done {
+        /// The slot that it was due in, in seconds since 1970; `None` if it has none.
+        slot: Option<u64>,
+        /// When it was done, in seconds since 1970.
+        at: u64,
+    },
     /// It need not be feared any more.
     Settled {
         /// In which way.
@@ -79,6 +86,10 @@ impl Record {
         match first {
             "idle" => Some(Record::Idle),
             "ended" => Some(Record::Ended),
+            "done" => {
+                let slot = field("slot").and_then(|it| it.parse().ok());
+                Some(Record::Done { slot, at: field("at")?.parse().ok()? })
+            }
             "guarded" => Some(Record::Guarded { by: Identity::stored(field("as")?), berth: field("berth").unwrap_or_default() }),
             other => {
                 let proof = Proof::ALL.into_iter().find(|it| it.word() == other)?;
@@ -93,6 +104,8 @@ impl fmt::Display for Record {
         match self {
             Record::Idle => f.write_str("idle"),
             Record::Ended => f.write_str("ended"),
+            Record::Done { slot: Some(slot), at } => write!(f, "done slot={slot} at={at}"),
+            Record::Done { slot: None, at } => write!(f, "done at={at}"),
             Record::Guarded { by, berth } => write!(f, "guarded as={} berth={berth}", by.as_str()),
             Record::Settled { proof, by, at } => write!(f, "{} by={by} at={at}", proof.word()),
         }
@@ -146,7 +159,7 @@ pub(crate) fn unsettled(board: &Board) -> Vec<Unsettled> {
             // Such a one has settled nothing, and started nothing.
             (_, Some(Record::Idle)) | (Some(End::Declined), _) => {}
             (Some(End::Clean), _) => break,
-            (_, Some(Record::Ended | Record::Settled { .. })) | (None, None) => {}
+            (_, Some(Record::Ended | Record::Done { .. } | Record::Settled { .. })) | (None, None) => {}
             (_, Some(Record::Guarded { by, berth })) => {
                 found.push(Unsettled { token, by, reason: past.map(|it| it.reason.clone()), berth: Some(berth) });
             }

@@ -12,6 +12,7 @@ use rustix::process::Signal;
 use tokio::sync::mpsc;
 
 use super::fence::{Fencing, Here, Takeover};
+use super::job::Task;
 use super::record::Record;
 use super::{OnJeopardy, RunArguments};
 use crate::candidacy::signals::{Heard, Signals, Told};
@@ -33,6 +34,8 @@ pub(super) struct Terms<'a> {
     pub(super) berth: &'a Berth,
     pub(super) office: &'a Office,
     pub(super) fencing: &'a Fencing,
+    /// What is to be done, if the command is a job.
+    pub(super) task: Option<Task>,
 }
 
 /// How a term went. The command is dead in every case.
@@ -48,6 +51,8 @@ pub(super) enum Served {
     NotStarted,
     /// A former leader could not be fenced in time, so nothing was started.
     NotFenced,
+    /// Somebody has done the job, so nothing was started.
+    AlreadyDone,
 }
 
 /// Why the command is being stopped.
@@ -78,9 +83,17 @@ impl Terms<'_> {
             Way::Told(told) => (Served::Told(told, None), None),
             Way::Refused => (Served::NotStarted, None),
             Way::NotFenced => (Served::NotFenced, None),
+            Way::AlreadyDone => (Served::AlreadyDone, None),
         };
         self.office.end();
         let (served, to) = served;
+        let is_done = match (served, self.task) {
+            (Served::Ended(Ending::Code(0)), Some(task)) => task.put_on_record(self.election, &leadership).await,
+            (_, _) => false,
+        };
+        if self.task.is_some() && served == Served::Ended(Ending::Code(0)) && !is_done {
+            say!(false, "the job is done, but the engine did not take note of it in time: another host may do it again");
+        }
         if let Some(line) = &self.wanted.candidacy.on_lost
             && let Err(why) = hook::shell(line, &self.environment(&leadership), self.wanted.chdir.as_deref()).await
         {
@@ -103,7 +116,7 @@ impl Terms<'_> {
         if let Err(why) = &released {
             tracing::info!(%why, "not released");
         }
-        if is_clear && (is_late || released.is_err()) {
+        if is_clear && !is_done && (is_late || released.is_err()) {
             self.say_ended(token).await;
         }
         Ok(served)
@@ -151,6 +164,17 @@ impl Terms<'_> {
                 _ = leadership.stopping() => return Ok(Way::Lost),
                 told = signals.told() => return Ok(Way::Told(told)),
                 _ = killing => {}
+            }
+        }
+        if let Some(task) = self.task {
+            let done = tokio::select! {
+                _ = leadership.stopping() => return Ok(Way::Lost),
+                told = signals.told() => return Ok(Way::Told(told)),
+                done = task.is_done(self.election) => done,
+            };
+            if let Some(done) = done {
+                say!(self.wanted.candidacy.quiet, "already done with token {}", done.token);
+                return Ok(Way::AlreadyDone);
             }
         }
         let here = Here::new(leadership.identity(), self.berth).map_err(io)?;
@@ -201,7 +225,8 @@ impl Terms<'_> {
     /// That a command runs is known to whoever comes next, before it does. Where nobody fences, nobody needs to wait for it.
     async fn put_on_record(&self, leadership: &Leadership, here: &Here, signals: &mut Signals) -> Way {
         let write = keep_saying(self.election.clone(), leadership.token(), here.guarded());
-        if !self.fencing.is_wanted() {
+        // Nor may it come after the word that the job is done.
+        if !self.fencing.is_wanted() && self.task.is_none() {
             tokio::spawn(tokio::time::timeout(self.election.timing().ttl(), write));
             return Way::Clear;
         }
@@ -249,6 +274,8 @@ impl Terms<'_> {
     fn environment(&self, leadership: &Leadership) -> Vec<(OsString, OsString)> {
         let mut environment = hook::environment(leadership);
         environment.extend(self.office.socket().map(|it| (OsString::from("INCUMBENT_SOCKET"), it.into_os_string())));
+        let slot = self.task.and_then(Task::slot);
+        environment.extend(slot.map(|it| (OsString::from("INCUMBENT_SLOT"), OsString::from(it.0.to_string()))));
         environment
     }
 }
@@ -260,6 +287,7 @@ enum Way {
     Refused,
     /// A former leader may live, and it was waited long enough.
     NotFenced,
+    AlreadyDone,
 }
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

@@ -8,6 +8,7 @@ mod world;
 
 mod codes;
 mod jeopardy;
+mod job;
 mod office;
 mod passing;
 mod policy;

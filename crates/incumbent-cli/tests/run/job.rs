@@ -1,0 +1,76 @@
+//! Jobs: done once, or once in every slot, whoever does them.
+
+use incumbent_testbed::eventually;
+use rustix::process::Signal;
+
+use crate::shell::{ends, text};
+use crate::world::{Hold, World};
+
+#[test]
+fn of_three_hosts_one_does_the_job_and_all_end_well() {
+    let world = World::new(Hold::Group);
+    let hosts: Vec<_> = (0..3).map(|_| world.start(&["--once"], "echo done >> log")).collect();
+    for host in &hosts {
+        host.ends(0);
+    }
+    assert_eq!(world.read("log"), "done\n");
+    let late = ends(world.run(&["--once"], "echo late >> log"), 0);
+    assert!(text(&late.stderr).contains("already done"), "{}", text(&late.stderr));
+    assert_eq!(world.read("log"), "done\n");
+}
+
+#[test]
+fn a_job_that_fails_is_left_to_another_host() {
+    let world = World::new(Hold::Group);
+    let script = r#"echo "$INCUMBENT_TOKEN" >> tokens; [ "$(wc -l < tokens)" -ge 2 ]"#;
+    ends(world.run(&["--once"], script), 1);
+    ends(world.run(&["--once"], script), 0);
+    ends(world.run(&["--once"], script), 0);
+    assert_eq!(world.read("tokens").lines().count(), 2, "and done by the second");
+}
+
+#[test]
+fn a_job_whose_host_dies_in_the_middle_is_done_by_another() {
+    let world = World::new(Hold::Group);
+    let first = world.start(&["--once", "--ttl", "3s"], "echo begins; sleep 1000");
+    first.hear("begins");
+    let second = world.start(&["--once", "--ttl", "3s"], "echo done >> log");
+    second.reports("standing by");
+    first.signal(Signal::KILL);
+    second.ends(0);
+    assert_eq!(world.read("log"), "done\n");
+}
+
+#[test]
+fn every_slot_is_done_once_by_whoever_is_there() {
+    let world = World::new(Hold::Group);
+    let hosts: Vec<_> =
+        (0..2).map(|_| world.start(&["--every", "1s"], r#"echo "$INCUMBENT_SLOT $INCUMBENT_TOKEN" >> slots"#)).collect();
+    eventually("three slots", || world.read("slots").lines().count() >= 3);
+    for host in &hosts {
+        host.signal(Signal::TERM);
+    }
+    for host in &hosts {
+        // Told while it waited, or while the command ran.
+        host.ends_with(&[0, 143]);
+    }
+    let log = world.read("slots");
+    let slots: Vec<u64> = log.lines().map(|it| it.split(' ').next().unwrap().parse().unwrap()).collect();
+    assert!(slots.is_sorted_by(|a, b| a < b), "{log}");
+    let tokens: Vec<u64> = log.lines().map(|it| it.split(' ').nth(1).unwrap().parse().unwrap()).collect();
+    assert!(tokens.is_sorted_by(|a, b| a < b), "{log}");
+}
+
+#[test]
+fn what_is_no_time_is_refused() {
+    let world = World::new(Hold::Group);
+    for (options, says) in [
+        (&["--at", "25:00"][..], "no time of day"),
+        (&["--every", "500ms"], "whole seconds"),
+        (&["--every", "1d", "--once"], "cannot be used with"),
+        (&["--every", "1d", "--at", "02:30"], "cannot be used with"),
+    ] {
+        let refused = ends(world.run(options, "true"), 120);
+        assert!(text(&refused.stderr).contains(says), "{}", text(&refused.stderr));
+    }
+}
