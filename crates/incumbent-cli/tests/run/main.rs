@@ -9,6 +9,7 @@ mod world;
 mod codes;
 mod jeopardy;
 mod job;
+mod last_lines;
 mod office;
 mod passing;
 mod policy;

@@ -1,0 +1,77 @@
+//! What is left when nobody can kill in time: the fence in the kernel and the watchdog; and what an init system is told.
+
+use std::net::UdpSocket;
+use std::os::unix::net::UnixDatagram;
+use std::time::Duration;
+
+use incumbent_supervisor::clock;
+use rustix::process::Signal;
+
+use crate::shell::processes::signal;
+use crate::shell::{ends, text};
+use crate::world::{Hold, World};
+
+/// Sends a datagram to port `$1` of this machine every millisecond, whether it gets through or not.
+const SENDER: &str = r#"
+exec perl -MIO::Socket::INET -e '
+    my $socket = IO::Socket::INET->new(Proto => "udp", PeerAddr => "127.0.0.1", PeerPort => $ARGV[0]) or die;
+    while (1) { $socket->send("beat"); select(undef, undef, undef, 0.001); }
+' "#;
+
+#[test]
+fn a_host_that_was_stopped_as_a_whole_sends_nothing_after_its_deadline() {
+    const TTL: Duration = Duration::from_secs(3);
+    let world = World::new(Hold::Group);
+    let listener = UdpSocket::bind("127.0.0.1:0").unwrap();
+    listener.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    let beats = || listener.recv(&mut [0; 16]).is_ok();
+    let script = format!("{SENDER}{}", listener.local_addr().unwrap().port());
+    let run = world.start(&["--network-fence", "--after-loss", "exit", "--ttl", "3s"], &script);
+    incumbent_testbed::eventually("the command is heard", beats);
+    // The supervisor first: it must not see the others stand still.
+    let all: Vec<u32> = [run.id(), run.guardian()].into_iter().chain(world.living()).collect();
+    all.iter().for_each(|id| signal(*id, Signal::STOP));
+    let stopped = clock::now();
+    // No deadline is later than a ttl after the last renewal.
+    while beats() || clock::now() - stopped < TTL {}
+    all.iter().rev().for_each(|id| signal(*id, Signal::CONT));
+    let resumed_in_vain = (0..20).filter(|_| beats()).count();
+    assert_eq!(resumed_in_vain, 0, "datagrams after the deadline");
+    run.ends(122);
+    world.nothing_lives();
+}
+
+#[test]
+fn a_watchdog_is_petted_while_the_command_lives_and_disarmed_when_it_is_dead() {
+    let world = World::new(Hold::Group);
+    std::fs::write(world.path("watchdog"), "").unwrap();
+    let device = world.path("watchdog");
+    let options = ["--watchdog", device.to_str().unwrap(), "--watchdog-timeout", "5s"];
+    // Petted as it is armed and at least once more: what the fake has by then is not only the last word.
+    ends(world.run(&options, "until [ -s watchdog ]; do sleep 0.05; done"), 0);
+    let said = std::fs::read(&device).unwrap();
+    assert!(said.len() >= 2 && said.ends_with(b"V") && said[..said.len() - 1].iter().all(|it| *it == 0), "{said:?}");
+    let refused = ends(world.run(&["--watchdog", device.to_str().unwrap(), "--watchdog-timeout", "60s"], "true"), 120);
+    assert!(text(&refused.stderr).contains("does not fit this lease"), "{}", text(&refused.stderr));
+    let unknown = ends(world.run(&["--watchdog", "/dev/watchdog-of-nobody"], "true"), 120);
+    assert!(text(&unknown.stderr).contains("softdog"), "{}", text(&unknown.stderr));
+}
+
+#[test]
+fn systemd_is_told_and_the_command_is_not_taken_for_the_service() {
+    let world = World::new(Hold::Group);
+    let socket = UnixDatagram::bind(world.path("notify")).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let mut command = world.run(&[], r#"[ -z "$NOTIFY_SOCKET$WATCHDOG_USEC" ]"#);
+    command.env("NOTIFY_SOCKET", world.path("notify")).env("WATCHDOG_USEC", "2000000");
+    ends(command, 0);
+    let mut told = Vec::new();
+    while told.last().is_none_or(|it| it != "STOPPING=1") {
+        let mut bytes = [0; 256];
+        let count = socket.recv(&mut bytes).expect("it says that it stops");
+        told.push(text(&bytes[..count]).to_owned());
+    }
+    for expected in ["READY=1", "WATCHDOG=1", "STATUS=standing by", "STATUS=leads with token 1"] {
+        assert!(told.iter().any(|it| it == expected), "{told:?}");
+    }
+}
