@@ -49,7 +49,7 @@ pub(crate) struct FenceArguments {
     /// An option for the agent; repeatable. Others on this machine can read it: secrets belong in a file
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     fence_option: Vec<(String, String)>,
-    /// A file of KEY=VALUE lines for the agent, and of those for one host below [HOST]; nobody else may read it
+    /// A file of KEY=VALUE lines for the agent, and of those for one host below its name in square brackets; nobody else may read it
     #[arg(long, value_name = "FILE")]
     fence_options: Option<PathBuf>,
     /// How long an agent may take

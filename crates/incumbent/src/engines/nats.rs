@@ -1,4 +1,4 @@
-//! Elections on NATS: a key of a JetStream bucket for each, whose value is the [`Desk`](crate::desk::Desk). Every write names the revision that it expects to be the key's last, so one of
+//! Elections on NATS: a key of a JetStream bucket for each, whose value is the [`Desk`]. Every write names the revision that it expects to be the key's last, so one of
 //! two wins, and seat, hand-over, wish and history change in one write.
 //!
 //! **Who decides.** NATS has no sessions, and its clocks are wall clocks. A holder changes its key with every renewal; a candidate takes over once it has seen the key without a sign of life

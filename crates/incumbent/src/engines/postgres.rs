@@ -205,6 +205,11 @@ impl Server {
                 self.make_tables().await?;
                 self.query_once(statement, parameters).await.map_err(|(why, _)| why)
             }
+            // A pooler whose other client hung up in the middle of a message can hand us a connection on which the rest is still awaited: what we said was not understood, and
+            // nothing was done. The next call has another connection; and every statement may be said twice.
+            Err((_, Some(code))) if code == SqlState::PROTOCOL_VIOLATION => {
+                self.query_once(statement, parameters).await.map_err(|(why, _)| why)
+            }
             other => other.map_err(|(why, _)| why),
         }
     }
