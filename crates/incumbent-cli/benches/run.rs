@@ -15,7 +15,8 @@ use incumbent_testbed::{Etcd, Server as _};
 use rustix::process::{Pid, Signal, kill_process};
 
 const ROUNDS: usize = 60;
-const BACK_OFF: &str = "100ms";
+/// Doubles with every failure up to 64 times this: a host that has failed must stand by again before its turn comes.
+const BACK_OFF: &str = "1ms";
 /// Long enough that whoever has failed stands by again.
 const BETWEEN: Duration = Duration::from_millis(400);
 const IDLE: Duration = Duration::from_secs(20);
