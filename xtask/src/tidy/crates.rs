@@ -7,13 +7,15 @@ use crate::metadata::{Origin, Package, Purpose};
 ///
 /// ```text
 ///   cli ──► service, lab, incumbent, supervisor      service ──► store, protocol      supervisor ──► protocol
-///                                                    lab ──► protocol, store          incumbent ──► protocol
+///                                                    lab ──► protocol, store          incumbent ──► peer, protocol
+///                                                                                     peer ──► protocol
 ///   tests of cli, service, lab, incumbent ──► testbed
 /// ```
 const DRAWN: &[(&str, &[&str])] = &[
     ("incumbent-protocol", &[]),
     ("incumbent-store", &[]),
-    ("incumbent", &["incumbent-protocol"]),
+    ("incumbent", &["incumbent-peer", "incumbent-protocol"]),
+    ("incumbent-peer", &["incumbent-protocol"]),
     ("incumbent-lab", &["incumbent-protocol", "incumbent-store"]),
     ("incumbent-service", &["incumbent-store", "incumbent-protocol"]),
     ("incumbent-supervisor", &["incumbent-protocol"]),
@@ -27,7 +29,7 @@ const DRAWN: &[(&str, &[&str])] = &[
 
 /// What only tests may know, and whose tests: engines started for a test are no part of a product.
 const DRAWN_FOR_TESTS: (&str, &[&str]) =
-    ("incumbent-testbed", &["incumbent", "incumbent-lab", "incumbent-service", "incumbent-cli"]);
+    ("incumbent-testbed", &["incumbent", "incumbent-lab", "incumbent-peer", "incumbent-service", "incumbent-cli"]);
 
 /// Every edge between our crates is drawn, and so is every crate. Dependencies of tests count: they are knowledge too.
 pub(super) fn edges(tree: &Tree) -> Vec<Complaint> {
