@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use incumbent::conformance::fresh_name;
 use incumbent::engine::{Bid, Claim, Engine, Farewell};
 use incumbent::place::Place;
-use incumbent::{Name, Reason, Token, engines};
+use incumbent::{Identity, Name, Reason, Token, engines};
 use incumbent_testbed::{Etcd, Server, ZooKeeper};
 
 use crate::contender::bid;
@@ -33,7 +33,7 @@ async fn row(name: &str, server: &dyn Server, url: &str) {
     let place = Place::parse(url).expect("a good URL");
     let engines = [engines::open(&place).await.expect("it was just started"), engines::open(&place).await.expect("it is there")];
     let election = fresh_name("herd");
-    let of = || Bid { ttl: LONG, ..bid() };
+    let of = || Bid { ttl: LONG, ..bid(Identity::unique()) };
     let holder = of();
     let token = claim(&*engines[0], &election, &holder).await.expect("nobody else contends");
     let heir = of();
