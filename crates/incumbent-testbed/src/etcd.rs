@@ -114,6 +114,18 @@ impl Release {
     }
 }
 
+impl Etcd {
+    /// How many keys and ranges are being watched.
+    ///
+    /// # Errors
+    /// If it does not say.
+    pub fn watches(&self) -> Result<u64, String> {
+        let metrics = ask::page(self.ports.metrics.number(), "/metrics")?;
+        let count = metrics.lines().find_map(|line| line.strip_prefix("etcd_debugging_mvcc_watcher_total "));
+        count.and_then(|it| it.parse().ok()).ok_or_else(|| "it does not say how many watches it has".to_owned())
+    }
+}
+
 impl EtcdPlan {
     /// What it acknowledges is on the disk. For benches; in tests it only costs time.
     pub fn durable(mut self) -> Self {
