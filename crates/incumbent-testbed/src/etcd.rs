@@ -35,6 +35,7 @@ pub struct EtcdPlan {
     election_timeout: Duration,
     tls: Option<Tls>,
     root_password: Option<String>,
+    durable: bool,
 }
 
 /// What a member listens on.
@@ -51,7 +52,7 @@ const ELECTION_TIMEOUT: Duration = Duration::from_millis(500);
 impl Etcd {
     /// Debian's (3.4).
     pub fn debian() -> EtcdPlan {
-        EtcdPlan { release: Release::Debian, election_timeout: ELECTION_TIMEOUT, tls: None, root_password: None }
+        EtcdPlan { release: Release::Debian, election_timeout: ELECTION_TIMEOUT, tls: None, root_password: None, durable: false }
     }
 
     /// A more recent one (3.5).
@@ -113,7 +114,25 @@ impl Release {
     }
 }
 
+impl Etcd {
+    /// How many keys and ranges are being watched.
+    ///
+    /// # Errors
+    /// If it does not say.
+    pub fn watches(&self) -> Result<u64, String> {
+        let metrics = ask::page(self.ports.metrics.number(), "/metrics")?;
+        let count = metrics.lines().find_map(|line| line.strip_prefix("etcd_debugging_mvcc_watcher_total "));
+        count.and_then(|it| it.parse().ok()).ok_or_else(|| "it does not say how many watches it has".to_owned())
+    }
+}
+
 impl EtcdPlan {
+    /// What it acknowledges is on the disk. For benches; in tests it only costs time.
+    pub fn durable(mut self) -> Self {
+        self.durable = true;
+        self
+    }
+
     /// How long its members bear silence before they elect another leader. The shortest lease is one and a half of it.
     pub fn election_timeout(mut self, timeout: Duration) -> Self {
         self.election_timeout = timeout;
@@ -188,7 +207,7 @@ impl EtcdPlan {
                 launch = launch.arguments(["--client-cert-auth", "--trusted-ca-file"]).arguments([&tls.authority]);
             }
         }
-        if self.release == Release::Recent {
+        if self.release == Release::Recent && !self.durable {
             // Tests kill processes, never the machine: what the kernel has is safe. Debian's does not know the option.
             launch = launch.arguments(["--unsafe-no-fsync"]);
         }

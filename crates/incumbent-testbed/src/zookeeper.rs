@@ -24,6 +24,7 @@ pub struct ZooKeeper {
 pub struct ZooKeeperPlan {
     tick: Duration,
     tls: Option<Tls>,
+    durable: bool,
 }
 
 /// What a server listens on.
@@ -51,7 +52,7 @@ const PEER_START: Duration = Duration::from_secs(10);
 impl ZooKeeper {
     /// Debian's (3.8).
     pub fn debian() -> ZooKeeperPlan {
-        ZooKeeperPlan { tick: TICK, tls: None }
+        ZooKeeperPlan { tick: TICK, tls: None, durable: false }
     }
 
     /// What it says about itself (`zk_packets_received`, `zk_watch_count`, `zk_num_alive_connections`).
@@ -73,6 +74,12 @@ impl ZooKeeperPlan {
     /// Its unit of time: the shortest session it grants has two of them.
     pub fn tick(mut self, tick: Duration) -> Self {
         self.tick = tick;
+        self
+    }
+
+    /// What it acknowledges is on the disk. For benches; in tests it only costs time.
+    pub fn durable(mut self) -> Self {
+        self.durable = true;
         self
     }
 
@@ -144,7 +151,7 @@ impl ZooKeeperPlan {
             "admin.enableServer=false".to_owned(),
             "4lw.commands.whitelist=*".to_owned(),
             // Tests kill processes, never the machine: what the kernel has is safe.
-            "forceSync=no".to_owned(),
+            format!("forceSync={}", if self.durable { "yes" } else { "no" }),
             // Kilobytes that its log grows by; the default of 64 MB would be written for each test.
             "preAllocSize=1024".to_owned(),
         ]

@@ -82,6 +82,8 @@ pub(crate) struct Clerk {
     orders: mpsc::UnboundedReceiver<Order>,
     progress: watch::Sender<Progress>,
     answers: (mpsc::UnboundedSender<Answered>, mpsc::UnboundedReceiver<Answered>),
+    /// Calls that have not been answered.
+    calls_open: usize,
     hints: Hints,
     /// To whom the seat goes when it is released.
     successor: Option<String>,
@@ -148,6 +150,7 @@ impl Clerk {
             orders,
             progress,
             answers: mpsc::unbounded_channel(),
+            calls_open: 0,
             hints: Hints::Wanted,
             successor: None,
             rival: None,
@@ -173,7 +176,8 @@ impl Clerk {
                     self.on_order(order.unwrap_or(Order::Gone));
                 }
                 Some(answered) = self.answers.1.recv() => self.on_answer(answered),
-                hint = next_hint(&mut self.hints) => self.on_hint(hint),
+                // A hint that comes while an answer is waited for is good afterwards too; and a watch that begins anew would ask the engine in that call's way.
+                hint = next_hint(&mut self.hints), if self.calls_open == 0 => self.on_hint(hint),
                 () = sleep(wake, now) => self.step(Input::Wake),
             }
         }
@@ -249,6 +253,7 @@ impl Clerk {
 
     fn on_answer(&mut self, answered: Answered) {
         let Answered { call, kind, took, outcome, wish, leader, error } = answered;
+        self.calls_open -= 1;
         if let Some(metrics) = &self.metrics {
             metrics.on_call(&self.election, kind, took, outcome);
         }
@@ -375,6 +380,7 @@ impl Clerk {
         let (engine, election, bid) = (Arc::clone(&self.engine), self.election.clone(), self.bid.clone());
         let to = self.successor.clone();
         let (answers, clock) = (self.answers.0.clone(), self.clock);
+        self.calls_open += 1;
         tokio::spawn(async move {
             let sent = clock.now();
             let answer = timeout(patience * LATE_MAX, carry_out(&*engine, &election, &bid, call, to)).await;

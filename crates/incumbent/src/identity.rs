@@ -6,6 +6,7 @@
 use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::hash::{BuildHasher, Hasher};
+use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
@@ -45,8 +46,9 @@ impl Identity {
     }
 
     fn unique_part(name: &str) -> Identity {
-        let boot = boot_id();
-        let boot = boot.get(..8).unwrap_or("0");
+        // It cannot change while we run, and a candidacy should not wait for a file.
+        static BOOT: LazyLock<String> = LazyLock::new(boot_id);
+        let boot = BOOT.get(..8).unwrap_or("0");
         Identity(format!("{name}_{boot}_{}_{:016x}", std::process::id(), nonce()))
     }
 

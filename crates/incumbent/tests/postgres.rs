@@ -83,10 +83,14 @@ async fn leaderships_and_tokens_survive_a_restart() {
     let engine = subject.engine().await;
     let a = Bid { ttl: Duration::from_secs(600), ..bid(&subject, "a") };
     let first = token(&*engine, &election, &a).await.expect("it is there").expect("free");
+    let longer = Bid { ttl: a.ttl * 2, ..a.clone() };
+    engine.renew(&election, &longer, first).await.expect("it is there");
     postgres.kill();
     let why = engine.renew(&election, &a, first).await.expect_err("it is dead");
     assert_ne!(why.kind(), Kind::Misconfigured, "{why}");
     postgres.restart().expect("starts again");
+    let left = postgres.sql("select expires_at > clock_timestamp() + interval '700 s' from incumbent_election").expect("asked");
+    assert_eq!(left, "t", "a renewal that was acknowledged is forgotten");
     let renewed = engine.renew(&election, &a, first).await.expect("a dead connection is replaced");
     assert!(matches!(renewed, Renewal::Kept { .. }), "{renewed:?}");
     postgres.sql("update incumbent_election set expires_at = clock_timestamp()").expect("as if time had passed");
@@ -143,6 +147,43 @@ async fn tables_are_made_or_the_sql_is_told() {
     postgres.sql("drop schema \"a \"\"quoted\"\" one\" cascade").expect("dropped");
     assert!(token(&*other, &election, &bid(&at(0), "b")).await.expect("made again").is_some());
     assert!(schema_sql("office").contains("incumbent_past"));
+}
+
+/// As they were left by a version that had none, or by somebody who has removed them.
+#[tokio::test]
+async fn tables_without_functions_are_given_them_and_keep_what_they_hold() {
+    let postgres = Postgres::debian().start().expect("postgres starts");
+    let (subject, election) = (at(postgres.port()), fresh_name("upgrade"));
+    let first = subject.engine().await;
+    let a = bid(&subject, "a");
+    let granted = token(&*first, &election, &a).await.expect("it is there").expect("free");
+    let drop_all = "select format('drop function %s', oid::regprocedure) from pg_proc where proname like 'incumbent\\_%'";
+    let drop_all = || {
+        for function in postgres.sql(drop_all).expect("asked").lines() {
+            postgres.sql(function).expect("dropped");
+        }
+    };
+    drop_all();
+    // One that comes makes them, and those that are there already do so when they miss them. None forgets who leads.
+    let url = url(postgres.port());
+    let (one, other) = tokio::join!(open(&url), open(&url));
+    let (one, _) = (one.expect("made"), other.expect("made"));
+    assert!(token(&*one, &election, &bid(&subject, "b")).await.expect("made").is_none());
+    drop_all();
+    let kept = first.renew(&election, &a, granted).await.expect("made again");
+    assert!(matches!(kept, Renewal::Kept { .. }), "{kept:?}");
+    // Who may use the tables, but not make functions, is told what to have run.
+    postgres
+        .sql("create role clerk login password 'clerk'; grant select, insert, update, delete on all tables in schema public to clerk")
+        .expect("made");
+    let clerk = format!("postgres://clerk:clerk@127.0.0.1:{}/postgres/test", postgres.port());
+    open(&clerk).await.expect("all is there");
+    drop_all();
+    let told = open(&clerk).await.err().expect("it may not create functions").to_string();
+    assert!(told.contains("CREATE OR REPLACE FUNCTION") && !told.contains('\n'), "{told}");
+    postgres.sql(&told[told.find("CREATE TABLE").expect("the whole of it")..]).expect("good SQL");
+    let engine = open(&clerk).await.expect("somebody has run it");
+    assert!(token(&*engine, &election, &bid(&subject, "c")).await.expect("all is there").is_none());
 }
 
 #[tokio::test]

@@ -24,25 +24,27 @@ pub(crate) trait Contender: Send {
 pub(crate) struct OnEngine {
     engine: Arc<dyn Engine>,
     election: Name,
+    identity: Identity,
     held: Option<(Bid, Token)>,
 }
 
 impl OnEngine {
     pub(crate) async fn open(url: &str, election: &Name) -> OnEngine {
         let engine = engines::open(&Place::parse(url).expect("a good URL")).await.expect("it was just started");
-        OnEngine { engine, election: election.clone(), held: None }
+        OnEngine { engine, election: election.clone(), identity: Identity::unique(), held: None }
     }
 }
 
-/// A bid of somebody new: each candidacy is one.
-pub(crate) fn bid() -> Bid {
-    Bid { identity: Identity::unique(), ttl: TTL, value: String::new(), priority: 0, seats: 1, seen: None }
+/// A bid like any other.
+pub(crate) fn bid(identity: Identity) -> Bid {
+    Bid { identity, ttl: TTL, value: String::new(), priority: 0, seats: 1, seen: None }
 }
 
 #[async_trait]
 impl Contender for OnEngine {
     async fn claim(&mut self, waits: &Notify) {
-        let bid = bid();
+        // Each candidacy is a new one, as in the library.
+        let bid = bid(self.identity.anew());
         let mut hints = None;
         loop {
             if let Claim::Granted(grant) = self.engine.claim(&self.election, &bid).await.expect("the engine is well") {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use incumbent::Election;
 use incumbent::conformance::fresh_name;
 use incumbent::engines::memory::Memory;
-use incumbent_testbed::{Consul, Etcd, Kubernetes, Postgres, Redis, Relay, Server as _, Way, ZooKeeper};
+use incumbent_testbed::{Consul, Etcd, Kubernetes, Nats, Postgres, Redis, Relay, Server as _, Way, ZooKeeper};
 use tokio::sync::Notify;
 
 use contender::{Contender, InLibrary, OnEngine};
@@ -132,13 +132,13 @@ async fn acquire_and_hand_over(only: &[&str], distance: Distance) {
         row("postgres", &postgres_url(road.port), [by_hand("a").await, by_hand("b").await]).await;
     }
     if wanted("etcd") {
-        let server = Etcd::recent().start().expect("etcd starts");
+        let server = Etcd::recent().durable().start().expect("etcd starts");
         let road = distance.to(server.port());
         let by_hand = async |me| Box::new(by_hand::Etcd::connect(road.port, me).await) as Box<dyn Contender>;
         row("etcd", &format!("etcd://127.0.0.1:{}/bench", road.port), [by_hand("a").await, by_hand("b").await]).await;
     }
     if wanted("zookeeper") {
-        let server = ZooKeeper::debian().start().expect("ZooKeeper starts");
+        let server = ZooKeeper::debian().durable().start().expect("ZooKeeper starts");
         let road = distance.to(server.port());
         let by_hand = async |me| Box::new(by_hand::ZooKeeper::connect(road.port, me).await) as Box<dyn Contender>;
         row("zookeeper", &format!("zookeeper://127.0.0.1:{}/bench", road.port), [by_hand("a").await, by_hand("b").await]).await;
@@ -158,6 +158,12 @@ async fn acquire_and_hand_over(only: &[&str], distance: Distance) {
         let by_hand = async |me| Box::new(by_hand::Kubernetes::connect(&settings, me).await) as Box<dyn Contender>;
         let url = format!("kubernetes:default?kubeconfig={}", file.path().display());
         row("kubernetes", &url, [by_hand("a").await, by_hand("b").await]).await;
+    }
+    if wanted("nats") {
+        let server = Nats::recent().start().expect("NATS starts");
+        let road = distance.to(server.port());
+        let by_hand = async |me| Box::new(by_hand::Nats::connect(road.port, me).await) as Box<dyn Contender>;
+        row("nats", &format!("nats://127.0.0.1:{}/bench", road.port), [by_hand("a").await, by_hand("b").await]).await;
     }
 }
 

@@ -27,12 +27,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use incumbent_protocol::protocol::Token;
 use incumbent_protocol::tenure::Reason;
+use incumbent_protocol::time::Instant;
 
 use self::client::Client;
-use self::record::{Mark, Record};
+use self::record::{Mark, Record, Scene};
 use super::hints::Hints;
 use super::knock::knocked;
 use super::observed::{Observed, outlasting};
@@ -40,12 +42,15 @@ use crate::clock;
 use crate::desk::Desk;
 use crate::engine::{Bid, Board, Claim, Engine, Error, Farewell, Grant, Kind, Renewal, Wish};
 use crate::guarantees::{Exclusive, Guarantees, Notice, Order, Tokens, WhoseClock};
+use crate::identity::Identity;
 use crate::name::Name;
 use crate::place::Place;
 
 /// A renewal is a write that a majority of servers acknowledges, and three of them have to fit.
 const TTL_MIN: Duration = Duration::from_millis(500);
 const TTL_MAX: Duration = Duration::from_secs(86_400);
+/// A free seat is taken as it was seen up to this long ago: as a hint brings it.
+const VACANCY_AGE_MAX: Duration = Duration::from_secs(1);
 /// So often a write is tried that others get in the way of. They write seldom.
 const CONFLICTS_MAX: usize = 16;
 
@@ -57,8 +62,14 @@ pub struct Nats {
     observed: Arc<Mutex<Observed<Mark>>>,
     /// Keys as the last renewal left them: the next one need not read them first.
     held: Mutex<BTreeMap<Name, Record>>,
+    /// Keys as they were last heard of, and when.
+    heard: Heard,
+    /// What a candidate found when the seat was taken: what it watches for comes after that.
+    found: Mutex<BTreeMap<(Name, Identity), Scene>>,
     hints: Hints,
 }
+
+type Heard = Arc<Mutex<BTreeMap<Name, (Record, Instant)>>>;
 
 impl Nats {
     /// The NATS that a URL names. An error if it will never let us in as things are; not if it cannot be reached now.
@@ -69,6 +80,8 @@ impl Nats {
             prefix: keys::prefix(place.path())?,
             observed: Arc::default(),
             held: Mutex::default(),
+            heard: Heard::default(),
+            found: Mutex::default(),
             hints: Hints::default(),
         };
         knocked(nats.client.knock()).await?;
@@ -129,6 +142,13 @@ impl Nats {
             }
         }
         Err(Error::refused(format!("others write to the key of {election} all the time: try again")))
+    }
+
+    /// The key of a seat that was heard to be free a moment ago.
+    fn vacancy(&self, election: &Name) -> Option<Record> {
+        let heard = locked(&self.heard);
+        let (record, at) = heard.get(election)?;
+        (record.is_free() && clock::now() - *at <= VACANCY_AGE_MAX).then(|| record.clone())
     }
 
     async fn take(&self, election: &Name, mut record: Record, bid: &Bid) -> Result<Claim, Error> {
@@ -193,6 +213,14 @@ impl Engine for Nats {
     }
 
     async fn claim(&self, election: &Name, bid: &Bid) -> Result<Claim, Error> {
+        let who = (election.clone(), bid.identity.clone());
+        locked(&self.found).remove(&who);
+        if let Some(record) = self.vacancy(election)
+            // Should it have changed since, its revision has too, and it is read.
+            && let Claim::Granted(grant) = self.take(election, record, bid).await?
+        {
+            return Ok(Claim::Granted(grant));
+        }
         let Some(record) = self.record_or_new(election).await? else {
             return Ok(Claim::Occupied { leader: None, free_in: None });
         };
@@ -205,7 +233,10 @@ impl Engine for Nats {
             });
         }
         match record.patience(&bid.identity, bid.ttl).checked_sub(silence).filter(|it| !it.is_zero()) {
-            Some(left) => Ok(Claim::Occupied { leader: record.desk.holder.map(|it| it.leader()), free_in: Some(left) }),
+            Some(left) => {
+                locked(&self.found).insert(who, record.scene());
+                Ok(Claim::Occupied { leader: record.desk.holder.map(|it| it.leader()), free_in: Some(left) })
+            }
             None => self.take(election, record, bid).await,
         }
     }
@@ -271,10 +302,44 @@ impl Engine for Nats {
         self.change_or_make(election, |desk| desk.annotate(token, text)).await
     }
 
-    fn watch(&self, election: &Name, _bid: Option<&Bid>) -> BoxStream<'static, Result<(), Error>> {
-        let serve = |orders| ear::hear(Arc::clone(&self.client), self.prefix.clone(), Arc::clone(&self.observed), orders);
-        // The first comes at once: something may have changed since the caller looked.
-        self.hints.listen(election.as_str().to_owned(), serve, std::future::ready(Ok(true)))
+    async fn withdraw(&self, election: &Name, bid: &Bid) -> Result<(), Error> {
+        locked(&self.found).remove(&(election.clone(), bid.identity.clone()));
+        Ok(())
+    }
+
+    fn watch(&self, election: &Name, bid: Option<&Bid>) -> BoxStream<'static, Result<(), Error>> {
+        let (heard, observed) = (Arc::clone(&self.heard), Arc::clone(&self.observed));
+        let serve = |orders| ear::hear(Arc::clone(&self.client), self.prefix.clone(), observed, heard, orders);
+        let found = bid.and_then(|it| locked(&self.found).remove(&(election.clone(), it.identity.clone())));
+        let mut news = News { heard: Arc::clone(&self.heard), election: election.clone(), found };
+        let mut first = news.clone();
+        // Unless it is known what the caller found, the first comes at once: something may have changed since. A key that was followed already is not told of again.
+        let at_once = async move { Ok(first.found.is_none() || (first.is_followed() && first.is_news())) };
+        let hints = self.hints.listen(election.as_str().to_owned(), serve, at_once);
+        hints.filter(move |hint| std::future::ready(hint.is_err() || news.is_news())).boxed()
+    }
+}
+
+/// Tells what is new to one who has seen something already.
+#[derive(Clone)]
+struct News {
+    heard: Heard,
+    election: Name,
+    found: Option<Scene>,
+}
+
+impl News {
+    fn is_followed(&self) -> bool {
+        locked(&self.heard).contains_key(&self.election)
+    }
+
+    fn is_news(&mut self) -> bool {
+        let Some(found) = &self.found else { return true };
+        let is_news = locked(&self.heard).get(&self.election).is_none_or(|(record, _)| record.scene() != *found);
+        if is_news {
+            self.found = None;
+        }
+        is_news
     }
 }
 

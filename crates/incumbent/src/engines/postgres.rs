@@ -74,9 +74,15 @@ struct Server {
     slot: Slot<Arc<Client>>,
 }
 
+/// The lock of whoever makes tables and functions. Any number that nobody else uses.
+const MAKING: i64 = 0x696e_6375_6d62_656e;
+
 /// What comes of making the same thing twice at once, depending on how far the other has come: a table is a type too.
 const MADE_BY_ANOTHER: [SqlState; 4] =
     [SqlState::UNIQUE_VIOLATION, SqlState::DUPLICATE_TABLE, SqlState::DUPLICATE_SCHEMA, SqlState::DUPLICATE_OBJECT];
+
+/// What is said by a server on which tables or functions are missing.
+const NOT_MADE: [SqlState; 3] = [SqlState::UNDEFINED_TABLE, SqlState::UNDEFINED_FUNCTION, SqlState::INVALID_SCHEMA_NAME];
 
 impl Postgres {
     /// Connects to the server in the URL. An error if it will never let us in as things are; not if it cannot be reached now.
@@ -120,7 +126,7 @@ impl Postgres {
 
     /// Of the election. A name of PostgreSQL's has at most 63 characters, so this is a digest; two elections that share one only hear more than they need.
     fn channel(&self, key: &str) -> String {
-        let mut digest = Fnv(0xcbf2_9ce4_8422_2325);
+        let mut digest = Fnv::default();
         digest.write(self.server.schema.as_bytes());
         digest.write(&[0]);
         digest.write(key.as_bytes());
@@ -140,6 +146,12 @@ impl Postgres {
 /// A digest that is the same in every process, which the standard library's are not.
 struct Fnv(u64);
 
+impl Default for Fnv {
+    fn default() -> Fnv {
+        Fnv(0xcbf2_9ce4_8422_2325)
+    }
+}
+
 impl Hasher for Fnv {
     fn write(&mut self, bytes: &[u8]) {
         for byte in bytes {
@@ -157,11 +169,9 @@ impl Server {
         &self.hosts[self.at.load(Ordering::Relaxed) % self.hosts.len()]
     }
 
-    /// Says whether it lets us in, and makes the tables if they are not there.
+    /// Says whether it lets us in, and makes tables and functions if they are not there.
     async fn knock(&self) -> Result<(), Error> {
-        let probe = "SELECT to_regclass($1) IS NOT NULL";
-        let table = format!("\"{}\".incumbent_note", self.schema.replace('"', "\"\""));
-        let rows = self.query_once(probe, &[(&table, Type::TEXT)]).await.map_err(|(why, _)| why)?;
+        let rows = self.query_once(&sql::probe_sql(&self.schema), &[]).await.map_err(|(why, _)| why)?;
         if rows.first().is_some_and(|row| row.get::<_, bool>(0)) { Ok(()) } else { self.make_tables().await }
     }
 
@@ -173,7 +183,8 @@ impl Server {
             let rows = client.query_typed(is_there, &[(&self.schema, Type::TEXT)]).await?;
             let has_schema = rows.first().is_some_and(|row| row.get::<_, bool>(0));
             let text = if has_schema { sql::tables_sql(&self.schema) } else { schema_sql(&self.schema) };
-            client.batch_execute(&text).await
+            // One transaction, and one maker at a time: two that replace a function at once trip over each other.
+            client.batch_execute(&format!("SELECT pg_advisory_xact_lock({MAKING});\n{text}")).await
         };
         match made.await {
             Ok(()) => {
@@ -188,7 +199,7 @@ impl Server {
             Err(why) if why.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
                 lent.answered();
                 Err(Error::misconfigured(format!(
-                    "the user {:?} may not create the tables ({}): have somebody run this once, and grant us SELECT, INSERT, UPDATE, DELETE on them: {}",
+                    "the user {:?} may not create the tables and functions ({}): have somebody run this once, and grant us SELECT, INSERT, UPDATE, DELETE on the tables: {}",
                     self.login.get_user().unwrap_or_default(),
                     said(&why),
                     schema_sql(&self.schema)
@@ -198,10 +209,10 @@ impl Server {
         }
     }
 
-    /// Asks, and makes the tables first if somebody has removed them or they could not be made when the engine was opened.
+    /// Asks, and makes tables and functions first if somebody has removed them or they could not be made when the engine was opened.
     async fn query(&self, statement: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Error> {
         match self.query_once(statement, parameters).await {
-            Err((_, Some(code))) if code == SqlState::UNDEFINED_TABLE || code == SqlState::INVALID_SCHEMA_NAME => {
+            Err((_, Some(code))) if NOT_MADE.contains(&code) => {
                 self.make_tables().await?;
                 self.query_once(statement, parameters).await.map_err(|(why, _)| why)
             }
@@ -348,7 +359,7 @@ impl Server {
                 "PostgreSQL at {host} has no such database ({said}): write it as postgres://{host}/DATABASE"
             )),
             "42501" => Error::misconfigured(format!(
-                "PostgreSQL at {host} forbids it ({said}): grant the user SELECT, INSERT, UPDATE, DELETE on the tables incumbent_* in schema {:?}, and USAGE on it",
+                "PostgreSQL at {host} forbids it ({said}): grant the user SELECT, INSERT, UPDATE, DELETE on the tables incumbent_* in schema {:?}, EXECUTE on the functions, and USAGE on it",
                 self.schema
             )),
             "23514" => Error::misconfigured(format!("the election has used up its tokens ({said}): use another name")),
@@ -478,12 +489,7 @@ impl Engine for Postgres {
             (&by_turns, Type::BOOL),
         ];
         let statements = &self.server.statements;
-        let mut row = only(self.ask_for(&statements.claim, &parameters).await?)?;
-        if !column::<bool>(&row, "known")? {
-            // The first claim of all. Whoever makes the row, all find it afterwards.
-            self.ask_for(&statements.create, &[(&key, Type::TEXT)]).await?;
-            row = only(self.ask_for(&statements.claim, &parameters).await?)?;
-        }
+        let row = only(self.ask_for(&statements.claim, &parameters).await?)?;
         if let Some(token) = column::<Option<i64>>(&row, "granted")? {
             return Ok(Claim::Granted(Grant::of(token_of(token)?)));
         }
@@ -496,9 +502,11 @@ impl Engine for Postgres {
         let identity = bid.identity.as_str();
         let parameters: [Parameter<'_>; 4] =
             [(&key, Type::TEXT), (&identity, Type::TEXT), (&token_number, Type::INT8), (&ttl, Type::INT8)];
-        let rows = self.ask_for(&self.server.statements.renew, &parameters).await?;
-        let Some(row) = rows.first() else { return Ok(Renewal::Gone) };
-        let wish = column::<Option<String>>(row, "wish")?.map(|it| read(&it)).transpose()?;
+        let row = only(self.ask_for(&self.server.statements.renew, &parameters).await?)?;
+        if !column::<bool>(&row, "kept")? {
+            return Ok(Renewal::Gone);
+        }
+        let wish = column::<Option<String>>(&row, "wish")?.map(|it| read(&it)).transpose()?;
         Ok(Renewal::Kept { grant: Grant::of(token), wish })
     }
 
@@ -662,7 +670,7 @@ mod tests {
 
     #[test]
     fn the_digest_is_the_known_one() {
-        let mut digest = Fnv(0xcbf2_9ce4_8422_2325);
+        let mut digest = Fnv::default();
         digest.write(b"foobar");
         assert_eq!(digest.finish(), 0x8594_4171_f739_67e8);
     }

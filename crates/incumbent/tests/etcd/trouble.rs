@@ -260,3 +260,20 @@ async fn a_look_that_nobody_waits_for_does_not_kill_the_server() {
     etcd.ready().expect("it still serves");
     leads(&*engine, &a).await;
 }
+
+/// A leader and a candidate each leave a watch behind with every leadership: a server that kept them all would tell all of them of every change.
+#[tokio::test]
+async fn a_watch_that_nobody_needs_any_more_is_gone_from_the_server() {
+    let etcd = Etcd::recent().start().expect("starts");
+    let engine = engine(&etcd, &namespace()).await;
+    let mut hints = Vec::new();
+    for _ in 0..20 {
+        let mut watch = engine.watch(&jobs(), None);
+        watch.next().await.expect("goes on").expect("the first comes at once");
+        hints.push(watch);
+    }
+    assert_eq!(etcd.watches().expect("it says so"), 40, "the line and the desk of each");
+    drop(hints);
+    let gone = move || incumbent_testbed::eventually("no watch to be left", || etcd.watches().expect("it says so") == 0);
+    tokio::task::spawn_blocking(gone).await.expect("they are gone");
+}

@@ -1,6 +1,7 @@
 //! A lease kept by somebody, a key on it, and a wait for the key before it to go: Go's `concurrency.Election`. The token is the create revision.
 
 use async_trait::async_trait;
+use futures_util::{StreamExt as _, stream};
 use tokio::sync::Notify;
 
 use crate::contender::Contender;
@@ -60,11 +61,10 @@ impl Etcd {
     async fn gone(&mut self, key: Vec<u8>, since: i64, waits: &Notify) {
         let create = proto::WatchCreateRequest { key, start_revision: since + 1, ..proto::WatchCreateRequest::default() };
         let create = proto::WatchRequest { request_union: Some(proto::watch_request::RequestUnion::CreateRequest(create)) };
-        // The request's stream stays open: its end would be the watch's.
-        let requests = futures_util::StreamExt::chain(
-            futures_util::stream::once(std::future::ready(create)),
-            futures_util::stream::pending(),
-        );
+        // The request's stream stays open, and ends with this call: its end is the watch's, which would go on for ever otherwise.
+        let (_open, closed) = tokio::sync::oneshot::channel::<()>();
+        let end = stream::once(closed).filter_map(|_| std::future::ready(None));
+        let requests = stream::once(std::future::ready(create)).chain(end);
         let mut events = self.watches.watch(requests).await.expect("etcd is well").into_inner();
         loop {
             let answer = events.message().await.expect("etcd is well").expect("goes on");

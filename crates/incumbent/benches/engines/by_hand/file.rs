@@ -1,4 +1,5 @@
-//! A lock on a file with a counter in it, synced: what a durable token costs. Who waits, waits in the kernel.
+//! A lock on a file with a counter in it, synced: what a durable token costs. Who waits, waits in the kernel; and nobody waits for a disk on the runtime's thread, where
+//! everything else would stand still.
 
 use std::io::{Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -24,21 +25,30 @@ impl File {
 impl Contender for File {
     async fn claim(&mut self, waits: &Notify) {
         let file = std::fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&self.path);
-        let mut file = file.expect("a file");
-        if file.try_lock().is_err() {
+        let file = file.expect("a file");
+        let locked = file.try_lock().is_ok();
+        if !locked {
             waits.notify_one();
-            let waiting = tokio::task::spawn_blocking(move || file.lock().map(|()| file));
-            file = waiting.await.expect("does not panic").expect("a lock");
         }
-        let mut text = String::new();
-        file.read_to_string(&mut text).expect("readable");
-        let term: u64 = text.split(' ').next().and_then(|it| it.parse().ok()).unwrap_or(0);
-        file.rewind().and_then(|()| file.write_all(format!("{} {}", term + 1, self.me).as_bytes())).expect("writable");
-        file.sync_data().expect("a disk");
-        self.held = Some(file);
+        let me = self.me;
+        let taken = tokio::task::spawn_blocking(move || take(file, locked, me).expect("a disk"));
+        self.held = Some(taken.await.expect("does not panic"));
     }
 
     async fn release(&mut self) {
         self.held = None;
     }
+}
+
+fn take(mut file: std::fs::File, locked: bool, me: &str) -> std::io::Result<std::fs::File> {
+    if !locked {
+        file.lock()?;
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    let term: u64 = text.split(' ').next().and_then(|it| it.parse().ok()).unwrap_or(0);
+    file.rewind()?;
+    file.write_all(format!("{} {me}", term + 1).as_bytes())?;
+    file.sync_data()?;
+    Ok(file)
 }

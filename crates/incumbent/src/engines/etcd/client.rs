@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use futures_util::stream;
+use tokio::sync::oneshot;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Request, Status, Streaming};
@@ -144,6 +146,12 @@ impl Drop for Awaited<'_> {
     }
 }
 
+/// A watch. Dropping the answers alone would not end it: the connection keeps a request until all of it is sent, and the server a watch until then.
+pub(super) struct Watch {
+    pub(super) events: Streaming<WatchResponse>,
+    _open: oneshot::Sender<()>,
+}
+
 impl Client {
     /// Reads what the URL names, and connects to nobody yet.
     pub(super) fn new(place: &Place) -> Result<Client, Error> {
@@ -234,17 +242,19 @@ impl Client {
     }
 
     /// Opens a stream of what happens to these keys. What breaks it later is judged by [`Client::judge_broken`].
-    pub(super) async fn watch(self: &Arc<Self>, wanted: &[WatchCreateRequest]) -> Result<Streaming<WatchResponse>, Fault> {
+    pub(super) async fn watch(self: &Arc<Self>, wanted: &[WatchCreateRequest]) -> Result<Watch, Fault> {
         self.ask(|line| {
+            let (open, closed) = oneshot::channel::<()>();
             let created: Vec<_> =
                 wanted.iter().map(|it| WatchRequest { request_union: Some(RequestUnion::CreateRequest(it.clone())) }).collect();
-            // The stream lasts as long as our side of it is open.
-            let mut request = line.request(stream::StreamExt::chain(stream::iter(created), stream::pending()));
+            // Our side of the stream says nothing more, and ends with the watch.
+            let end = stream::once(closed).filter_map(|_| std::future::ready(None));
+            let mut request = line.request(stream::iter(created).chain(end));
             // A server that is cut off from its leader hears of nothing: it shall say so.
             request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
             async move {
                 let client = WatchClient::new(line.channel).max_decoding_message_size(ANSWER_BYTES_MAX);
-                Ok({ client }.watch(request).await?.into_inner())
+                Ok(Watch { events: { client }.watch(request).await?.into_inner(), _open: open })
             }
         })
         .await

@@ -15,10 +15,9 @@ use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use incumbent_protocol::protocol::Token;
 use tokio::sync::watch;
-use tonic::Streaming;
 
 use super::candidacy::{Candidacy, Spot};
-use super::client::Client;
+use super::client::{Client, Watch};
 use super::fault::Fault;
 use super::keys::Keys;
 use super::ledger::Ledger;
@@ -53,7 +52,7 @@ struct Bidder {
 
 /// What is being watched, and why.
 struct Open {
-    events: Streaming<WatchResponse>,
+    watch: Watch,
     interest: Interest,
 }
 
@@ -97,13 +96,13 @@ impl Watcher {
         };
         let event = match &mut self.bidder {
             Some(bidder) => tokio::select! {
-                event = open.events.message() => event,
+                event = open.watch.events.message() => event,
                 _ = bidder.spot.changed() => {
                     self.open = None;
                     return Next::Again;
                 }
             },
-            None => open.events.message().await,
+            None => open.watch.events.message().await,
         };
         match event {
             Ok(Some(event)) if event.canceled && event.compact_revision != 0 => {
@@ -156,8 +155,8 @@ impl Watcher {
         let Some(bidder) = &mut self.bidder else {
             let answer = read(&self.client, wire::reading(vec![wire::key(&self.keys.desk)])).await?;
             let line = WatchCreateRequest { range_end: wire::end_of(&self.keys.line), ..from(&self.keys.line, answer.revision) };
-            let events = open(&self.client, vec![line, from(&self.keys.desk, answer.revision)]).await?;
-            self.open = Some(Open { events, interest: Interest::All });
+            let watch = open(&self.client, vec![line, from(&self.keys.desk, answer.revision)]).await?;
+            self.open = Some(Open { watch, interest: Interest::All });
             // Something may have happened since the watcher last looked.
             return Ok(Next::Hint);
         };
@@ -177,21 +176,21 @@ impl Watcher {
                 if !stands || answer.all(1).len() < seats as usize {
                     // Our turn, or our key is gone: claim. There is nothing to wait for until that has changed where we stand.
                     self.open = Some(Open {
-                        events: open(&self.client, vec![end_of(&own, answer.revision)]).await?,
+                        watch: open(&self.client, vec![end_of(&own, answer.revision)]).await?,
                         interest: Interest::All,
                     });
                     return Ok(Next::Hint);
                 }
                 let keys = answer.all(1).iter().map(|it| it.key.as_slice()).chain([own.as_slice()]);
                 let wanted: Vec<_> = keys.map(|it| end_of(it, answer.revision)).collect();
-                self.open = Some(Open { events: open(&self.client, wanted.to_vec()).await?, interest: Interest::All });
+                self.open = Some(Open { watch: open(&self.client, wanted.to_vec()).await?, interest: Interest::All });
                 Ok(Next::Again)
             }
             Spot::InOffice { lease, revision, token } => {
                 let own = self.keys.candidate(lease);
                 let answer = read(&self.client, wire::reading(vec![wire::key(&own), wire::key(&self.keys.desk)])).await?;
                 let wanted = [end_of(&own, answer.revision), from(&self.keys.desk, answer.revision)];
-                self.open = Some(Open { events: open(&self.client, wanted.to_vec()).await?, interest: Interest::Office(token) });
+                self.open = Some(Open { watch: open(&self.client, wanted.to_vec()).await?, interest: Interest::Office(token) });
                 let stands = answer.one(0).is_some_and(|it| it.create_revision == revision);
                 let desk = answer.one(1).and_then(|it| Ledger::read(&it.value).ok());
                 let is_news = !stands || desk.is_some_and(|it| it.wish_for(token).is_some());
@@ -211,7 +210,7 @@ async fn read(client: &Arc<Client>, wanted: TxnRequest) -> Result<Answer, Fault>
 }
 
 /// Watches these keys.
-async fn open(client: &Arc<Client>, wanted: Vec<WatchCreateRequest>) -> Result<Streaming<WatchResponse>, Fault> {
+async fn open(client: &Arc<Client>, wanted: Vec<WatchCreateRequest>) -> Result<Watch, Fault> {
     let client = Arc::clone(client);
     carried_on(async move { client.watch(&wanted).await }).await
 }

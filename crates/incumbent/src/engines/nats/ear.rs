@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 use futures_util::StreamExt;
 use futures_util::stream::{self, AbortHandle, BoxStream, SelectAll};
 
+use super::Heard;
 use super::client::Client;
-use super::record::{Mark, Record};
+use super::record::{Mark, Record, Scene};
 use crate::clock;
-use crate::desk::Desk;
 use crate::engine::Error;
 use crate::engines::hints::{Order, Orders, Topics};
 use crate::engines::observed::Observed;
@@ -21,11 +21,19 @@ pub(super) const FOLLOWED_MAX: usize = 256;
 /// One election's key as it was last heard of.
 struct Followed {
     end: AbortHandle,
-    scene: Option<(bool, Desk)>,
+    scene: Option<Scene>,
 }
 
 /// Serves orders whose topics are names of elections.
-pub(super) async fn hear(client: Arc<Client>, prefix: String, observed: Arc<Mutex<Observed<Mark>>>, mut orders: Orders) -> Error {
+pub(super) async fn hear(
+    client: Arc<Client>,
+    prefix: String,
+    observed: Arc<Mutex<Observed<Mark>>>,
+    heard: Heard,
+    mut orders: Orders,
+) -> Error {
+    // What was heard on another connection may be old.
+    super::locked(&heard).clear();
     let connection = match client.connection().await {
         Ok(connection) => connection,
         Err(why) => return why,
@@ -37,9 +45,16 @@ pub(super) async fn hear(client: Arc<Client>, prefix: String, observed: Arc<Mute
             Some((election, record)) = news.next() => {
                 let Some(of) = followed.get_mut(&election) else { continue };
                 let scene = record.as_ref().map(Record::scene);
-                if let (Some(record), Ok(name)) = (&record, Name::new(&*election)) {
-                    // So that the span of silence begins when it does.
-                    super::locked(&observed).unchanged_for(&name, record.mark(), clock::now());
+                let Ok(name) = Name::new(&*election) else { continue };
+                match record {
+                    Some(record) => {
+                        // So that the span of silence begins when it does.
+                        super::locked(&observed).unchanged_for(&name, record.mark(), clock::now());
+                        super::locked(&heard).insert(name, (record, clock::now()));
+                    }
+                    None => {
+                        super::locked(&heard).remove(&name);
+                    }
                 }
                 // Signs of life are no news: they would wake every candidate with every renewal.
                 if scene.is_none() || of.scene != scene {
@@ -65,6 +80,9 @@ pub(super) async fn hear(client: Arc<Client>, prefix: String, observed: Arc<Mute
                 Some(Order::Leave(election)) => {
                     if topics.leave(&election) && let Some(former) = followed.remove(&election) {
                         former.end.abort();
+                        if let Ok(name) = Name::new(&*election) {
+                            super::locked(&heard).remove(&name);
+                        }
                     }
                 }
                 None => return Error::refused("nobody listens"),

@@ -26,6 +26,9 @@ pub(super) enum Mark {
     Vacant { revision: u64 },
 }
 
+/// What others may want to hear of: all but signs of life.
+pub(super) type Scene = (bool, Desk);
+
 impl Record {
     pub(super) fn read(revision: u64, value: &[u8]) -> Result<Record, Error> {
         Ok(Record { revision, desk: Desk::read(value)?, deleted: false })
@@ -42,13 +45,17 @@ impl Record {
         }
     }
 
-    /// What others may want to hear of: all but signs of life.
-    pub(super) fn scene(&self) -> (bool, Desk) {
+    pub(super) fn scene(&self) -> Scene {
         let mut desk = self.desk.clone();
         if let Some(holder) = &mut desk.holder {
             holder.beat = 0;
         }
         (self.deleted, desk)
+    }
+
+    /// Whether anybody may take the seat at once.
+    pub(super) fn is_free(&self) -> bool {
+        self.desk.holder.is_none() && self.desk.kept.is_none() && !self.deleted
     }
 
     /// The seat of this leadership, if it has it.

@@ -1,14 +1,11 @@
-//! What the engine says to PostgreSQL: each call one statement, so that it needs neither a transaction nor anything that a session keeps.
-//!
-//! The row of the election decides. A statement that may seat somebody locks it first (`FOR UPDATE` looks at it anew once the lock is there), and all that follows
-//! goes by what was found then. The line of candidates is read as it was when the statement began: that may cost somebody a turn, never the seat.
+//! What the engine says to PostgreSQL: each call one statement, so that it needs neither a transaction nor anything that a session must keep. What is asked again and
+//! again is a call of a function (`functions.sql`): a session plans that once, and a pooler need not know of it.
 //!
 //! Time is `clock_timestamp()`: `now()` stands still in a transaction, and a statement that waited for a lock would count from before it waited.
 
 /// The statements, with the schema's name in them.
 pub(super) struct Statements {
     pub(super) claim: String,
-    pub(super) create: String,
     pub(super) renew: String,
     pub(super) release: String,
     pub(super) withdraw: String,
@@ -20,16 +17,25 @@ pub(super) struct Statements {
     pub(super) look: String,
 }
 
-/// Makes the tables. To be run once, by somebody who may create tables in the schema; those who elect need
-/// `SELECT, INSERT, UPDATE, DELETE` on them and `USAGE` on the schema.
+/// Of the functions' texts, in their names. To be raised whenever one of them changes: then programs of both versions find what they need.
+const FUNCTIONS_VERSION: u32 = 1;
+
+/// Makes the tables and functions. To be run once, by somebody who may create them in the schema; those who elect need
+/// `SELECT, INSERT, UPDATE, DELETE` on the tables and `USAGE` on the schema. Where they are there already, from an earlier version too, it does no harm.
 pub fn schema_sql(schema: &str) -> String {
-    let tables = in_schema(TABLES, schema);
+    let tables = tables_sql(schema);
     if schema == "public" { tables } else { format!("CREATE SCHEMA IF NOT EXISTS {};\n{tables}", quoted(schema)) }
 }
 
 /// The same for a schema that is there: creating one that exists is forbidden to whoever may not create any.
 pub(super) fn tables_sql(schema: &str) -> String {
-    in_schema(TABLES, schema)
+    in_schema(&[TABLES, FUNCTIONS].concat(), schema)
+}
+
+/// Says whether all of it is there, in one row and column. All is made at once, so whoever finds the last of it finds the rest.
+pub(super) fn probe_sql(schema: &str) -> String {
+    let name = format!("{}.incumbent_release_{FUNCTIONS_VERSION}(text,text,bigint,text,text,text)", quoted(schema));
+    format!("SELECT to_regprocedure('{}') IS NOT NULL", name.replace('\'', "''"))
 }
 
 /// A name as SQL wants it.
@@ -38,7 +44,7 @@ fn quoted(name: &str) -> String {
 }
 
 fn in_schema(text: &str, schema: &str) -> String {
-    text.replace("{s}", &quoted(schema))
+    text.replace("{v}", &FUNCTIONS_VERSION.to_string()).replace("{s}", &quoted(schema))
 }
 
 impl Statements {
@@ -46,7 +52,6 @@ impl Statements {
         let fill = |text: &str| in_schema(&text.replace("{next}", NEXT), schema);
         Statements {
             claim: fill(CLAIM),
-            create: fill(CREATE),
             renew: fill(RENEW),
             release: fill(RELEASE),
             withdraw: fill(WITHDRAW),
@@ -103,6 +108,8 @@ CREATE TABLE IF NOT EXISTS {s}.incumbent_note (
 );
 ";
 
+const FUNCTIONS: &str = include_str!("functions.sql");
+
 /// The identity of the next in line of election `$1`: the one the seat is kept for, or who came first.
 const NEXT: &str = "\
 (SELECT c.candidate FROM {s}.incumbent_candidate c LEFT JOIN {s}.incumbent_election k
@@ -111,83 +118,13 @@ const NEXT: &str = "\
   ORDER BY c.arrived LIMIT 1)";
 
 /// `$1` election, `$2` identity, `$3` name, `$4` priority, `$5` value, `$6` ttl in ms, `$7` channel, `$8` greatest token seen, or -1, `$9` whether it must be the first in line.
-///
-/// A server that acknowledges before its disk has it (`synchronous_commit = off`) is told not to, for this statement: a token that was granted must not be granted again.
-const CLAIM: &str = "\
-WITH seat AS MATERIALIZED (
-  SELECT e.*, coalesce(e.holder = $2 AND e.expires_at > clock_timestamp(), false) AS own,
-    coalesce(e.kept_until > clock_timestamp(), false) AS is_kept
-  FROM {s}.incumbent_election e
-  WHERE e.election = $1 AND (e.holder IS NULL OR e.holder = $2 OR e.expires_at <= clock_timestamp())
-  FOR UPDATE
-), turn AS MATERIALIZED (
-  SELECT seat.*, CASE WHEN own THEN term ELSE term + 1 END AS next_term FROM seat
-  WHERE own OR CASE WHEN is_kept THEN kept_for IN ($2, $3) ELSE NOT $9 OR NOT EXISTS (
-    SELECT FROM {s}.incumbent_candidate c LEFT JOIN {s}.incumbent_candidate me ON me.election = $1 AND me.candidate = $2
-    WHERE c.election = $1 AND c.candidate <> $2 AND c.expires_at > clock_timestamp() AND (me.arrived IS NULL OR c.arrived < me.arrived)
-  ) END
-), dated AS MATERIALIZED (
-  SELECT turn.*, CASE WHEN own OR $8 < (incarnation::bigint << 48 | next_term) THEN incarnation
-    ELSE greatest(incarnation, ($8 >> 48)::integer) + 1 END AS next_incarnation,
-    CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END AS flushed
-  FROM turn
-), seated AS (
-  UPDATE {s}.incumbent_election e SET
-    incarnation = d.next_incarnation, term = d.next_term, token = d.next_incarnation::bigint << 48 | d.next_term,
-    holder = $2, value = CASE WHEN d.own THEN e.value ELSE $5 END, priority = $4, ttl_ms = $6,
-    since = CASE WHEN d.own THEN e.since ELSE clock_timestamp() END, expires_at = clock_timestamp() + $6 * interval '1 millisecond',
-    wish = CASE WHEN d.own THEN e.wish END, kept_for = NULL, kept_until = NULL
-  FROM dated d WHERE e.election = d.election
-  RETURNING e.token, d.own, d.flushed
-), remembered AS (
-  INSERT INTO {s}.incumbent_past (election, token, holder, since, until, reason)
-  SELECT election, token, holder, since, clock_timestamp(), 'lease expired' FROM turn WHERE NOT own AND holder IS NOT NULL
-  ON CONFLICT DO NOTHING
-), forgotten AS (
-  DELETE FROM {s}.incumbent_past WHERE election = $1 AND EXISTS (SELECT FROM turn WHERE NOT own) AND token < (
-    SELECT min(token) FROM (SELECT token FROM {s}.incumbent_past WHERE election = $1 ORDER BY token DESC LIMIT 32) AS newest)
-), waiting AS (
-  INSERT INTO {s}.incumbent_candidate (election, candidate, name, priority, expires_at)
-  SELECT $1, $2, $3, $4, clock_timestamp() + $6 * interval '1 millisecond' WHERE NOT EXISTS (SELECT FROM turn)
-  ON CONFLICT (election, candidate) DO UPDATE SET priority = EXCLUDED.priority, expires_at = EXCLUDED.expires_at
-), departed AS (
-  DELETE FROM {s}.incumbent_candidate WHERE election = $1 AND candidate = $2 AND EXISTS (SELECT FROM turn)
-), lapsed AS (
-  DELETE FROM {s}.incumbent_candidate WHERE election = $1 AND candidate IN (
-    SELECT candidate FROM {s}.incumbent_candidate
-    WHERE election = $1 AND candidate <> $2 AND expires_at <= clock_timestamp() AND EXISTS (SELECT FROM turn WHERE NOT own)
-    FOR UPDATE SKIP LOCKED)
-)
-SELECT (SELECT token FROM seated) AS granted, EXISTS (SELECT FROM {s}.incumbent_election WHERE election = $1) AS known,
-  e.holder, e.token, e.value, e.priority, (extract(epoch FROM e.since) * 1000)::bigint AS since_ms,
-  greatest(extract(epoch FROM e.expires_at - clock_timestamp()) * 1000, 0)::bigint AS free_in_ms,
-  CASE WHEN EXISTS (SELECT FROM seated WHERE NOT own) THEN pg_notify($7, '*')::text
-    WHEN EXISTS (SELECT FROM seat) AND NOT EXISTS (SELECT FROM turn) THEN pg_notify($7, {next})::text END
-FROM (SELECT) AS one LEFT JOIN {s}.incumbent_election e ON e.election = $1 AND e.holder IS NOT NULL AND e.expires_at > clock_timestamp()";
-
-const CREATE: &str = "INSERT INTO {s}.incumbent_election (election) VALUES ($1) ON CONFLICT DO NOTHING";
+const CLAIM: &str = "SELECT * FROM {s}.incumbent_claim_{v}($1, $2, $3, $4, $5, $6, $7, $8, $9)";
 
 /// `$1` election, `$2` identity, `$3` token, `$4` ttl in ms.
-const RENEW: &str = "\
-UPDATE {s}.incumbent_election SET expires_at = clock_timestamp() + $4 * interval '1 millisecond', ttl_ms = $4
-WHERE election = $1 AND holder = $2 AND token = $3 AND expires_at > clock_timestamp()
-RETURNING wish";
+const RENEW: &str = "SELECT * FROM {s}.incumbent_renew_{v}($1, $2, $3, $4)";
 
-/// `$1` election, `$2` identity, `$3` token, `$4` reason, `$5` successor or null, `$6` channel. What it sets free is not yet seen by [`NEXT`], so the successor is looked for here.
-const RELEASE: &str = "\
-WITH freed AS (
-  UPDATE {s}.incumbent_election SET holder = NULL, wish = NULL, kept_for = $5,
-    kept_until = CASE WHEN $5 IS NOT NULL THEN clock_timestamp() + ttl_ms * interval '1 millisecond' END
-  WHERE election = $1 AND holder = $2 AND token = $3
-  RETURNING token, since
-), remembered AS (
-  INSERT INTO {s}.incumbent_past (election, token, holder, since, until, reason)
-  SELECT $1, token, $2, since, clock_timestamp(), $4 FROM freed ON CONFLICT DO NOTHING
-)
-SELECT pg_notify($6, '*')::text, pg_notify($6, (
-  SELECT candidate FROM {s}.incumbent_candidate
-  WHERE election = $1 AND expires_at > clock_timestamp() AND ($5 IS NULL OR $5 IN (candidate, name)) ORDER BY arrived LIMIT 1))::text
-FROM freed";
+/// `$1` election, `$2` identity, `$3` token, `$4` reason, `$5` successor or null, `$6` channel.
+const RELEASE: &str = "SELECT {s}.incumbent_release_{v}($1, $2, $3, $4, $5, $6)::text";
 
 /// `$1` election, `$2` identity, `$3` channel. Whoever was told of a free seat and goes must not be the only one.
 const WITHDRAW: &str = "\
@@ -253,12 +190,26 @@ FROM (SELECT) AS one LEFT JOIN {s}.incumbent_election e ON e.election = $1 AND e
 
 #[cfg(test)]
 mod tests {
+    use std::hash::Hasher;
+
+    use super::super::Fnv;
     use super::*;
 
     #[test]
     fn a_schema_of_any_name_is_quoted() {
         assert!(schema_sql("a\"b").starts_with("CREATE SCHEMA IF NOT EXISTS \"a\"\"b\";\n"));
         assert!(schema_sql("public").starts_with("CREATE TABLE IF NOT EXISTS \"public\".incumbent_election"));
-        assert!(!Statements::of("x").claim.contains('{'));
+        assert!(!Statements::of("x").claim.contains('{') && !schema_sql("x").contains('{'));
+        assert!(probe_sql("it's \"x\"").contains("'\"it''s \"\"x\"\"\".incumbent_release_1("));
+    }
+
+    /// A server that has functions of this version is not given others.
+    #[test]
+    fn functions_that_change_have_another_version() {
+        let mut digest = Fnv::default();
+        digest.write(FUNCTIONS.as_bytes());
+        let known = (1, 15_036_309_967_974_969_569);
+        let now = (FUNCTIONS_VERSION, digest.finish());
+        assert_eq!(now, known, "raise FUNCTIONS_VERSION if it was published with other texts, and note both here");
     }
 }

@@ -24,6 +24,19 @@ local function wall_ms()
   return whole(math.floor(now / 1000))
 end
 
+-- Calls are what a run costs, so the desk, the seats and the first in line are read once; whoever changes one of them changes it here too.
+local told = redis.call('HMGET', desk, 'incarnation', 'seats', 'kept', 'kept_until')
+local incarnation, seats_max, kept, kept_until = tonumber(told[1] or '0'), tonumber(told[2] or '1'), told[3], told[4]
+local seated, seats_taken = {}, 0
+do
+  local all = redis.call('HGETALL', held)
+  for at = 1, #all, 2 do
+    seated[all[at]] = cjson.decode(all[at + 1])
+    seats_taken = seats_taken + 1
+  end
+end
+local first = redis.call('ZRANGE', line, 0, 0)[1]
+
 local function changed()
   redis.call('PUBLISH', channels .. 'changes', '')
 end
@@ -32,27 +45,37 @@ local function tell(identity)
   redis.call('PUBLISH', channels .. 'for:' .. identity, '')
 end
 
-local function field(name)
-  return redis.call('HGET', desk, name) or nil
+local function put_seat(token, seat)
+  redis.call('HSET', held, token, cjson.encode(seat))
 end
 
+-- More than are shown may be kept for a while: trimming each time would be another call.
 local function remember(token, seat, reason)
   local ended = { identity = seat.identity, token = token, since = seat.since, ['until'] = wall_ms(), reason = reason }
-  redis.call('LPUSH', past, cjson.encode(ended))
-  redis.call('LTRIM', past, 0, PAST_MAX - 1)
+  if redis.call('LPUSH', past, cjson.encode(ended)) >= PAST_MAX * 2 then
+    redis.call('LTRIM', past, 0, PAST_MAX - 1)
+  end
+end
+
+local function vacate(token, reason)
+  redis.call('HDEL', held, token)
+  remember(token, seated[token], reason)
+  seated[token], seats_taken = nil, seats_taken - 1
 end
 
 local function leave_line(identity)
   redis.call('ZREM', line, identity)
   redis.call('ZREM', alive, identity)
   redis.call('HDEL', papers, identity)
+  if first == identity then
+    first = redis.call('ZRANGE', line, 0, 0)[1]
+  end
 end
 
 -- The one the seat is kept for, or the first in line.
 local function next_in_line()
-  local kept = field('kept')
   if not kept then
-    return redis.call('ZRANGE', line, 0, 0)[1]
+    return first
   end
   for _, identity in ipairs(redis.call('ZRANGE', line, 0, -1)) do
     if identity == kept or cjson.decode(redis.call('HGET', papers, identity)).name == kept then
@@ -61,13 +84,9 @@ local function next_in_line()
   end
 end
 
-local function has_free_seat()
-  return redis.call('HLEN', held) < tonumber(field('seats') or '1')
-end
-
 -- One is told that a seat is free, not all.
 local function wake_next()
-  local identity = has_free_seat() and next_in_line()
+  local identity = seats_taken < seats_max and first and next_in_line()
   if identity then
     tell(identity)
   end
@@ -75,35 +94,28 @@ end
 
 -- Throws out all whose time is up. What follows sees only who is there.
 local function expire()
-  local seats, gone = redis.call('HGETALL', held), false
-  for at = 1, #seats, 2 do
-    local seat = cjson.decode(seats[at + 1])
+  local gone = {}
+  for token, seat in pairs(seated) do
     if tonumber(seat['until']) <= now then
-      redis.call('HDEL', held, seats[at])
-      remember(seats[at], seat, 'lease expired')
-      gone = true
+      table.insert(gone, token)
     end
   end
-  for _, identity in ipairs(redis.call('ZRANGEBYSCORE', alive, '-inf', whole(now))) do
-    leave_line(identity)
+  for _, token in ipairs(gone) do
+    vacate(token, 'lease expired')
   end
-  local kept_until = field('kept_until')
+  if first then
+    for _, identity in ipairs(redis.call('ZRANGEBYSCORE', alive, '-inf', whole(now))) do
+      leave_line(identity)
+    end
+  end
   if kept_until and tonumber(kept_until) <= now then
     redis.call('HDEL', desk, 'kept', 'kept_until')
+    kept = false
   end
-  if gone then
+  if #gone > 0 then
     changed()
     wake_next()
   end
-end
-
-local function seat_at(token)
-  local text = redis.call('HGET', held, token)
-  return text and cjson.decode(text) or nil
-end
-
-local function put_seat(token, seat)
-  redis.call('HSET', held, token, cjson.encode(seat))
 end
 
 local function term_of(token)
@@ -119,19 +131,18 @@ end
 
 -- The oldest leadership, and the instant at which the first of them ends.
 local function occupied()
-  local seats = redis.call('HGETALL', held)
-  local oldest, text, ends
-  for at = 1, #seats, 2 do
-    local until_ = tonumber(cjson.decode(seats[at + 1])['until'])
+  local oldest, ends
+  for token, seat in pairs(seated) do
+    local until_ = tonumber(seat['until'])
     if not ends or until_ < ends then
       ends = until_
     end
-    if not oldest or is_before(seats[at], oldest) then
-      oldest, text = seats[at], seats[at + 1]
+    if not oldest or is_before(token, oldest) then
+      oldest = token
     end
   end
   if oldest then
-    return { 'occupied', whole(ends - now), oldest, text }
+    return { 'occupied', whole(ends - now), oldest, cjson.encode(seated[oldest]) }
   end
   return { 'occupied' }
 end
@@ -140,24 +151,24 @@ local calls = {}
 
 function calls.claim(identity, name, ttl_us, value, priority, seats, seen)
   local lasts = now + tonumber(ttl_us)
-  local all = redis.call('HGETALL', held)
-  for at = 1, #all, 2 do
-    local seat = cjson.decode(all[at + 1])
+  for token, seat in pairs(seated) do
     if seat.identity == identity then
       seat['until'] = whole(lasts)
-      put_seat(all[at], seat)
-      return { 'granted', all[at] }
+      put_seat(token, seat)
+      return { 'granted', token }
     end
   end
-  redis.call('HSET', desk, 'seats', seats)
-  local kept = field('kept')
-  local is_next = kept == identity or kept == name
-  local first
-  if not kept then
-    first = next_in_line()
+  if tonumber(seats) ~= seats_max then
+    redis.call('HSET', desk, 'seats', seats)
+    seats_max = tonumber(seats)
+  end
+  local is_next
+  if kept then
+    is_next = kept == identity or kept == name
+  else
     is_next = not first or first == identity
   end
-  if not is_next or not has_free_seat() then
+  if not is_next or seats_taken >= seats_max then
     if not redis.call('ZSCORE', line, identity) then
       redis.call('ZADD', line, redis.call('HINCRBY', desk, 'arrivals', 1), identity)
     end
@@ -166,7 +177,6 @@ function calls.claim(identity, name, ttl_us, value, priority, seats, seen)
     return occupied()
   end
   local term = redis.call('HINCRBY', desk, 'term', 1)
-  local incarnation = tonumber(field('incarnation') or '0')
   if seen ~= '' then
     local seen_incarnation, seen_term = term_of(seen)
     -- Whoever has seen a greater token knows that Redis has lost its memory.
@@ -180,22 +190,24 @@ function calls.claim(identity, name, ttl_us, value, priority, seats, seen)
   end
   local token = incarnation .. '.' .. whole(term)
   -- Who found a free seat and nobody in line never stood there.
-  if first or kept then
+  if first then
     leave_line(identity)
   end
   if kept then
     redis.call('HDEL', desk, 'kept', 'kept_until')
+    kept = false
   end
   put_seat(token, {
     identity = identity, value = value, priority = priority, since = wall_ms(), ttl = ttl_us, ['until'] = whole(lasts), wish = '',
   })
+  seats_taken = seats_taken + 1
   changed()
   wake_next()
   return { 'granted', token }
 end
 
 function calls.renew(identity, token, ttl_us)
-  local seat = seat_at(token)
+  local seat = seated[token]
   if not seat or seat.identity ~= identity then
     return { 'gone' }
   end
@@ -206,15 +218,15 @@ function calls.renew(identity, token, ttl_us)
 end
 
 function calls.release(token, reason, to)
-  local seat = seat_at(token)
+  local seat = seated[token]
   if not seat then
     return { 'gone' }
   end
-  redis.call('HDEL', held, token)
   if to ~= '' then
     redis.call('HSET', desk, 'kept', to, 'kept_until', whole(now + tonumber(seat.ttl)))
+    kept = to
   end
-  remember(token, seat, reason)
+  vacate(token, reason)
   changed()
   wake_next()
   return { 'done' }
@@ -228,7 +240,7 @@ function calls.withdraw(identity)
 end
 
 function calls.proclaim(token, value)
-  local seat = seat_at(token)
+  local seat = seated[token]
   if not seat then
     return { 'gone' }
   end
@@ -239,7 +251,7 @@ function calls.proclaim(token, value)
 end
 
 function calls.ask(token, wish)
-  local seat = seat_at(token)
+  local seat = seated[token]
   if not seat then
     return { 'gone' }
   end
@@ -251,12 +263,12 @@ function calls.ask(token, wish)
 end
 
 function calls.raise(above)
-  local incarnation = term_of(above) + 1
-  if incarnation > INCARNATION_MAX then
+  local wanted = term_of(above) + 1
+  if wanted > INCARNATION_MAX then
     return { 'spent' }
   end
-  if incarnation > tonumber(field('incarnation') or '0') then
-    redis.call('HSET', desk, 'incarnation', incarnation)
+  if wanted > incarnation then
+    redis.call('HSET', desk, 'incarnation', wanted)
   end
   return { 'done' }
 end
@@ -275,14 +287,12 @@ end
 
 -- Is there anything that this one would have been told while it was not listening?
 function calls.missed(identity)
-  local seats = redis.call('HGETALL', held)
-  for at = 1, #seats, 2 do
-    local seat = cjson.decode(seats[at + 1])
+  for _, seat in pairs(seated) do
     if seat.identity == identity then
       return { seat.wish ~= '' and 'yes' or 'no' }
     end
   end
-  return { has_free_seat() and next_in_line() == identity and 'yes' or 'no' }
+  return { seats_taken < seats_max and next_in_line() == identity and 'yes' or 'no' }
 end
 
 function calls.look()
@@ -291,7 +301,7 @@ function calls.look()
     table.insert(candidates, identity)
     table.insert(candidates, redis.call('HGET', papers, identity))
   end
-  return { redis.call('HGETALL', held), candidates, redis.call('LRANGE', past, 0, -1), redis.call('HGETALL', notes) }
+  return { redis.call('HGETALL', held), candidates, redis.call('LRANGE', past, 0, PAST_MAX - 1), redis.call('HGETALL', notes) }
 end
 
 expire()

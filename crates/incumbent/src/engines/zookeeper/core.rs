@@ -39,6 +39,8 @@ pub(super) struct Core {
     candidacies: Mutex<BTreeMap<(Name, Identity), Arc<Candidacy>>>,
     /// Sessions of ours that have ended; what is left of them in a line is ours to remove. The newest last.
     former: Mutex<VecDeque<i64>>,
+    /// Servers before 3.6 do not know requests that read several nodes.
+    pub(super) reads_one_by_one: AtomicBool,
 }
 
 /// The way to a session.
@@ -204,6 +206,7 @@ impl Core {
             doors: Mutex::default(),
             candidacies: Mutex::default(),
             former: Mutex::default(),
+            reads_one_by_one: AtomicBool::new(false),
         }
     }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use futures_util::future::join_all;
 use incumbent_protocol::protocol::{Term, Token};
-use zookeeper_client::{CreateMode, Error as Fault, MultiWriteError, MultiWriteResult, Stat};
+use zookeeper_client::{CreateMode, Error as Fault, MultiReadResult, MultiWriteError, MultiWriteResult, Stat};
 
 use super::core::{Amended, Candidacy, Core, Flag, Node, Seat, Stage, Standing, Step};
 use super::fault::{ends_session, explain};
@@ -97,11 +97,7 @@ impl Core {
             standing.doubtful = true;
             let sent = clock::now();
             // Requests of one session are carried out in order, so the line and the ledger are looked at in the same breath.
-            let (created, line, ledger) = tokio::join!(
-                self.create(session, candidacy, bid),
-                self.line(session, &candidacy.election),
-                self.ledger(session, &candidacy.election)
-            );
+            let (created, sight) = tokio::join!(self.create(session, candidacy, bid), self.sight(session, &candidacy.election));
             match created {
                 Ok((child, stat)) => {
                     let czxid =
@@ -117,7 +113,7 @@ impl Core {
                     });
                     standing.doubtful = false;
                     // Should the connection have been lost in between, the order was another; then it is looked at again.
-                    let sight = (line?, ledger?);
+                    let sight = sight?;
                     let own = standing.node.as_ref().map(|it| &it.child);
                     return Ok(Some((sent, Some(sight).filter(|(line, _)| own.is_some_and(|own| line.contains(own))))));
                 }
@@ -234,6 +230,30 @@ impl Core {
         }
     }
 
+    /// The line and the ledger, in one request where the server knows such: each costs it as much as both.
+    async fn sight(&self, session: &Session, election: &Name) -> Result<Sight, Error> {
+        if !self.reads_one_by_one.load(Ordering::Relaxed) {
+            let (line, ledger) = (self.paths.election(election), self.paths.ledger(election));
+            let answer = session
+                .request(|client| {
+                    let mut reader = client.new_multi_reader();
+                    let added = reader.add_get_children(&line).and_then(|()| reader.add_get_data(&ledger));
+                    async move {
+                        added?;
+                        reader.commit().await
+                    }
+                })
+                .await;
+            match answer {
+                Ok(found) => return as_sight(found).map_err(|why| why.during(&format!("reading {line}"))),
+                Err(Fault::Unimplemented) => self.reads_one_by_one.store(true, Ordering::Relaxed),
+                Err(why) => return Err(explain(why, &format!("reading {line}"))),
+            }
+        }
+        let (line, ledger) = tokio::join!(self.line(session, election), self.ledger(session, election));
+        Ok((line?, ledger?))
+    }
+
     async fn stat(&self, session: &Session, election: &Name, child: &str) -> Result<Stat, Error> {
         let path = self.paths.candidate(election, child);
         match session.request(|client| client.check_stat(&path)).await {
@@ -279,10 +299,7 @@ impl Core {
         }
         let (line, sheet) = match sight {
             Some(sight) => sight,
-            None => {
-                let (line, ledger) = tokio::join!(self.line(&session, election), self.ledger(&session, election));
-                (line?, ledger?)
-            }
+            None => self.sight(&session, election).await?,
         };
         let Some(at) = line.iter().position(|it| *it == node.child) else { return Ok(Position::Lost) };
         let prefix = self.layout.prefix(&candidacy.id);
@@ -549,6 +566,24 @@ impl Core {
         standing.doubtful = false;
         Ok(())
     }
+}
+
+/// What a request for the line and the ledger has brought. Neither may be there yet.
+fn as_sight(found: Vec<MultiReadResult>) -> Result<Sight, Error> {
+    let mut sight = Sight::default();
+    for it in found {
+        match it {
+            MultiReadResult::Children { children } => sight.0 = in_order(children),
+            MultiReadResult::Data { data, stat } => {
+                sight.1 = Sheet { ledger: Ledger::read(&data)?, version: Some(stat.version) };
+            }
+            MultiReadResult::Error { err: Fault::NoNode } => {}
+            MultiReadResult::Error { err } => return Err(explain(err, "together with the ledger")),
+            // The client's list of answers may grow; this request has none of the others.
+            _ => return Err(Error::refused("an answer to something that was not asked")),
+        }
+    }
+    Ok(sight)
 }
 
 /// Who a node says it is: what its data says, or else its name.

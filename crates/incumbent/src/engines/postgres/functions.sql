@@ -1,0 +1,132 @@
+/* What the engine asks again and again, as functions: the server plans a function once in a session, and a statement at every call.
+   Their names end with the version of their texts, so that programs of two versions can share the tables; tables of before there were functions serve as they are. */
+
+/* Gives the seat to the bidder if it is free and its turn, and a place in line otherwise.
+
+   The row of the election decides: it is locked before anybody is seated, and all that follows goes by what was found then.
+   Time is clock_timestamp(): now() stands still in a transaction, and whoever waited for a lock would count from before it waited. */
+CREATE OR REPLACE FUNCTION {s}.incumbent_claim_{v}(
+  p_election text, p_identity text, p_name text, p_priority integer, p_value text, p_ttl_ms bigint, p_channel text,
+  p_seen bigint /* greatest token seen, or -1 */, p_by_turns boolean /* only the first in line is let in */,
+  OUT granted bigint, OUT holder text, OUT token bigint, OUT value text, OUT priority integer, OUT since_ms bigint, OUT free_in_ms bigint
+) LANGUAGE plpgsql AS $incumbent$
+#variable_conflict use_column
+DECLARE
+  seat {s}.incumbent_election%ROWTYPE;
+  own boolean;
+  is_kept boolean;
+  is_turn boolean;
+  next_term bigint;
+  next_incarnation integer;
+  next_in_line text;
+BEGIN
+  FOR attempt IN 1..2 LOOP
+    SELECT e.* INTO seat FROM {s}.incumbent_election e
+      WHERE e.election = p_election AND (e.holder IS NULL OR e.holder = p_identity OR e.expires_at <= clock_timestamp()) FOR UPDATE;
+    EXIT WHEN FOUND;
+    /* Taken, or the first claim of all. Whoever makes the row, all find it afterwards. */
+    PERFORM FROM {s}.incumbent_election e WHERE e.election = p_election;
+    EXIT WHEN FOUND;
+    INSERT INTO {s}.incumbent_election (election) VALUES (p_election) ON CONFLICT DO NOTHING;
+  END LOOP;
+  IF seat.election IS NOT NULL THEN
+    own := coalesce(seat.holder = p_identity AND seat.expires_at > clock_timestamp(), false);
+    is_kept := coalesce(seat.kept_until > clock_timestamp(), false);
+    is_turn := own OR CASE WHEN is_kept THEN seat.kept_for IN (p_identity, p_name) ELSE NOT p_by_turns OR NOT EXISTS (
+      SELECT FROM {s}.incumbent_candidate c WHERE c.election = p_election AND c.candidate <> p_identity AND c.expires_at > clock_timestamp()
+        AND c.arrived < coalesce((SELECT me.arrived FROM {s}.incumbent_candidate me WHERE me.election = p_election AND me.candidate = p_identity), c.arrived + 1)
+    ) END;
+    IF is_turn THEN
+      next_term := CASE WHEN own THEN seat.term ELSE seat.term + 1 END;
+      next_incarnation := CASE WHEN own OR p_seen < (seat.incarnation::bigint << 48 | next_term) THEN seat.incarnation
+        ELSE greatest(seat.incarnation, (p_seen >> 48)::integer) + 1 END;
+      granted := next_incarnation::bigint << 48 | next_term;
+      /* A server that acknowledges before its disk has it is told not to: a token that was granted must not be granted again. */
+      IF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+      END IF;
+      UPDATE {s}.incumbent_election e SET
+        incarnation = next_incarnation, term = next_term, token = granted, holder = p_identity,
+        value = CASE WHEN own THEN e.value ELSE p_value END, priority = p_priority, ttl_ms = p_ttl_ms,
+        since = CASE WHEN own THEN e.since ELSE clock_timestamp() END,
+        expires_at = clock_timestamp() + p_ttl_ms * interval '1 millisecond',
+        wish = CASE WHEN own THEN e.wish END, kept_for = NULL, kept_until = NULL
+        WHERE e.election = p_election;
+      DELETE FROM {s}.incumbent_candidate c WHERE c.election = p_election AND c.candidate = p_identity;
+      IF own THEN
+        RETURN;
+      END IF;
+      IF seat.holder IS NOT NULL THEN
+        INSERT INTO {s}.incumbent_past (election, token, holder, since, until, reason)
+          VALUES (p_election, seat.token, seat.holder, seat.since, clock_timestamp(), 'lease expired') ON CONFLICT DO NOTHING;
+      END IF;
+      /* Nobody reads what is swept here. */
+      IF next_term % 16 = 0 THEN
+        DELETE FROM {s}.incumbent_past p WHERE p.election = p_election AND p.token < (
+          SELECT min(n.token) FROM (SELECT q.token FROM {s}.incumbent_past q WHERE q.election = p_election ORDER BY q.token DESC LIMIT 32) AS n);
+        DELETE FROM {s}.incumbent_candidate c WHERE c.election = p_election AND c.candidate IN (
+          SELECT d.candidate FROM {s}.incumbent_candidate d
+          WHERE d.election = p_election AND d.expires_at <= clock_timestamp() FOR UPDATE SKIP LOCKED);
+      END IF;
+      PERFORM pg_notify(p_channel, '*');
+      RETURN;
+    END IF;
+  END IF;
+  INSERT INTO {s}.incumbent_candidate AS c (election, candidate, name, priority, expires_at)
+    VALUES (p_election, p_identity, p_name, p_priority, clock_timestamp() + p_ttl_ms * interval '1 millisecond')
+    ON CONFLICT (election, candidate) DO UPDATE SET priority = EXCLUDED.priority, expires_at = EXCLUDED.expires_at;
+  IF seat.election IS NOT NULL THEN
+    /* Free, and another's turn: who may not have heard of it. */
+    SELECT c.candidate INTO next_in_line FROM {s}.incumbent_candidate c
+      WHERE c.election = p_election AND c.expires_at > clock_timestamp() AND (NOT is_kept OR seat.kept_for IN (c.candidate, c.name))
+      ORDER BY c.arrived LIMIT 1;
+    PERFORM pg_notify(p_channel, next_in_line) WHERE next_in_line IS NOT NULL;
+    RETURN;
+  END IF;
+  SELECT e.holder, e.token, e.value, e.priority, (extract(epoch FROM e.since) * 1000)::bigint,
+      greatest(extract(epoch FROM e.expires_at - clock_timestamp()) * 1000, 0)::bigint
+    INTO holder, token, value, priority, since_ms, free_in_ms
+    FROM {s}.incumbent_election e WHERE e.election = p_election AND e.holder IS NOT NULL AND e.expires_at > clock_timestamp();
+END
+$incumbent$;
+
+/* Begins the ttl of a leadership anew and tells what is wanted of it. A renewal that was acknowledged must outlive a crash, too: its holder goes by it. */
+CREATE OR REPLACE FUNCTION {s}.incumbent_renew_{v}(
+  p_election text, p_identity text, p_token bigint, p_ttl_ms bigint, OUT kept boolean, OUT wish text
+) LANGUAGE plpgsql AS $incumbent$
+#variable_conflict use_column
+BEGIN
+  IF current_setting('synchronous_commit') = 'off' THEN
+    PERFORM set_config('synchronous_commit', 'on', true);
+  END IF;
+  UPDATE {s}.incumbent_election e SET expires_at = clock_timestamp() + p_ttl_ms * interval '1 millisecond', ttl_ms = p_ttl_ms
+    WHERE e.election = p_election AND e.holder = p_identity AND e.token = p_token AND e.expires_at > clock_timestamp()
+    RETURNING e.wish INTO wish;
+  kept := FOUND;
+END
+$incumbent$;
+
+/* Frees the seat of a leadership if it still has it, for p_to if somebody is named, and tells the next in line. */
+CREATE OR REPLACE FUNCTION {s}.incumbent_release_{v}(
+  p_election text, p_identity text, p_token bigint, p_reason text, p_to text, p_channel text
+) RETURNS void LANGUAGE plpgsql AS $incumbent$
+DECLARE
+  began timestamptz;
+  next_in_line text;
+BEGIN
+  UPDATE {s}.incumbent_election e SET holder = NULL, wish = NULL, kept_for = p_to,
+      kept_until = CASE WHEN p_to IS NOT NULL THEN clock_timestamp() + e.ttl_ms * interval '1 millisecond' END
+    WHERE e.election = p_election AND e.holder = p_identity AND e.token = p_token
+    RETURNING e.since INTO began;
+  IF NOT FOUND THEN
+    RETURN;
+  END IF;
+  INSERT INTO {s}.incumbent_past (election, token, holder, since, until, reason)
+    VALUES (p_election, p_token, p_identity, began, clock_timestamp(), p_reason) ON CONFLICT DO NOTHING;
+  SELECT c.candidate INTO next_in_line FROM {s}.incumbent_candidate c
+    WHERE c.election = p_election AND c.expires_at > clock_timestamp() AND (p_to IS NULL OR p_to IN (c.candidate, c.name))
+    ORDER BY c.arrived LIMIT 1;
+  PERFORM pg_notify(p_channel, '*');
+  PERFORM pg_notify(p_channel, next_in_line) WHERE next_in_line IS NOT NULL;
+END
+$incumbent$;
