@@ -372,6 +372,8 @@ impl Drop for Guarded {
             Tree { root: getpid(), cgroup: self.tree.cgroup.clone() }.kill_until_dead(None);
         }
         if let Some(cgroup) = &self.tree.cgroup {
+            // Whoever waited there for a command dies with the guardian, a moment later.
+            cgroup.kill_until_empty();
             cgroup.remove();
         }
     }

@@ -99,6 +99,22 @@ fn a_supervisor_that_is_killed_takes_the_tree_with_it() {
 }
 
 #[test]
+fn a_guardian_that_is_stopped_when_its_supervisor_is_killed_is_woken_by_the_kernel_and_kills_the_tree() {
+    for hold in BOTH {
+        let world = World::new(hold);
+        let run = world.start(&[], "daemon d; echo ready; sleep 1000");
+        run.hear("ready");
+        let (guardian, tree) = (run.guardian(), world.living());
+        assert!(tree.len() >= 2);
+        signal(guardian, Signal::STOP);
+        run.signal(Signal::KILL);
+        run.is_killed();
+        all_die("the guardian has done its work", &[guardian]);
+        world.nothing_lives();
+    }
+}
+
+#[test]
 fn a_guardian_that_is_killed_takes_the_tree_with_it_and_the_next_term_has_another() {
     for hold in BOTH {
         let world = World::new(hold);
