@@ -32,6 +32,10 @@ pub(crate) enum Fault {
     LeaderCutOff,
     /// The same, but nobody is told.
     LeaderPartitioned,
+    /// The leader's network device goes down, and it is told.
+    LinkTakenDown,
+    /// The leader's cable is unplugged at the far end, and nobody is told.
+    CableUnplugged,
     /// Nobody's way leads anywhere.
     AllPartitioned,
     EngineKilled,
@@ -59,9 +63,15 @@ impl Fault {
         ];
         let own = match place {
             Place::Files => &[Fault::SupervisorAndGuardianKilled][..],
-            Place::Server(..) => {
-                &[Fault::LeaderCutOff, Fault::LeaderPartitioned, Fault::AllPartitioned, Fault::EngineKilled, Fault::EnginePaused]
-            }
+            Place::Server(..) => &[
+                Fault::LeaderCutOff,
+                Fault::LeaderPartitioned,
+                Fault::LinkTakenDown,
+                Fault::CableUnplugged,
+                Fault::AllPartitioned,
+                Fault::EngineKilled,
+                Fault::EnginePaused,
+            ],
         };
         // Descent cannot answer this one.
         let with_groups = if groups_can_be_made() { &[Fault::SupervisorAndGuardianKilled][..] } else { &[] };
@@ -113,6 +123,16 @@ impl Hosts {
                 self.relay(host).partition();
                 let _ = self.leader_after(token, |it| it != host);
                 self.relay(host).heal();
+            }
+            Fault::LinkTakenDown => {
+                self.network(host).take_down();
+                let _ = self.leader_after(token, |it| it != host);
+                self.network(host).mend();
+            }
+            Fault::CableUnplugged => {
+                self.network(host).unplug();
+                let _ = self.leader_after(token, |it| it != host);
+                self.network(host).mend();
             }
             Fault::AllPartitioned => {
                 let tree = self.all[host].tree();
@@ -184,7 +204,15 @@ impl Hosts {
     }
 
     fn relay(&self, host: usize) -> &incumbent_testbed::Relay {
-        self.all[host].relay.as_ref().expect("the place is a server")
+        &self.way(host).relay
+    }
+
+    fn network(&self, host: usize) -> &crate::network::Network {
+        &self.way(host).network
+    }
+
+    fn way(&self, host: usize) -> &crate::hosts::Way {
+        self.all[host].way.as_ref().expect("the place is a server")
     }
 }
 
