@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use incumbent_supervisor::cgroup::Cgroup;
-use incumbent_testbed::{Redis, Server as _};
+use incumbent_testbed::{Redis, Server as _, eventually};
 use rustix::process::Signal;
 
-use crate::shell::processes::{kill_at_once, lives, signal};
+use crate::shell::processes::{kill_at_once, lives, signal, stands_still};
 use crate::shell::{ends, text};
 use crate::world::{Hold, Supervised, World, all_die, number_in};
 
@@ -107,6 +107,7 @@ fn a_guardian_that_is_stopped_when_its_supervisor_is_killed_is_woken_by_the_kern
         let (guardian, tree) = (run.guardian(), world.living());
         assert!(tree.len() >= 2);
         signal(guardian, Signal::STOP);
+        eventually("the guardian is stopped", || stands_still(guardian));
         run.signal(Signal::KILL);
         run.is_killed();
         all_die("the guardian has done its work", &[guardian]);

@@ -7,7 +7,7 @@ use incumbent_supervisor::cgroup::Cgroup;
 use rustix::process::Signal;
 
 use crate::hosts::{COUNT, Hosts, Leading, Place};
-use crate::shell::processes::{kill_at_once, signal};
+use crate::shell::processes::{kill_at_once, signal, stands_still};
 
 /// One thing that goes wrong. Each ends the term of whoever leads.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -24,6 +24,8 @@ pub(crate) enum Fault {
     SupervisorStopped,
     /// Stopped, and then the leadership ends.
     GuardianStopped,
+    /// The guardian stopped, and then the supervisor killed: the kernel wakes the guardian.
+    SupervisorKilledBesideAStoppedGuardian,
     /// The whole tree stopped, and then the leadership ends.
     CommandStopped,
     /// A supervisor that waits is stopped while the seat becomes free, and goes on when another has it.
@@ -55,6 +57,7 @@ impl Fault {
             Fault::HostKilled,
             Fault::SupervisorStopped,
             Fault::GuardianStopped,
+            Fault::SupervisorKilledBesideAStoppedGuardian,
             Fault::CommandStopped,
             Fault::StandbyStopped,
             Fault::Resigned,
@@ -103,6 +106,13 @@ impl Hosts {
                 let guardian = self.guardian(host);
                 self.stopped_while_the_term_ends(leading, &guardian);
             }
+            Fault::SupervisorKilledBesideAStoppedGuardian => {
+                let guardian = self.guardian(host);
+                each(&guardian, Signal::STOP);
+                // One that stops only after its supervisor's death is woken by nobody.
+                incumbent_testbed::eventually("it is stopped", || guardian.iter().all(|it| stands_still(*it)));
+                each(&self.supervisor(host), Signal::KILL);
+            }
             Fault::CommandStopped => {
                 let tree = self.all[host].tree();
                 self.stopped_while_the_term_ends(leading, &tree);
@@ -149,7 +159,14 @@ impl Hosts {
             }
             Fault::Evicted => self.ask(&["evict", "job"], token),
         }
-        if matches!(fault, Fault::SupervisorKilled | Fault::HostKilled | Fault::SupervisorAndGuardianKilled) {
+        let is_supervisor_gone = matches!(
+            fault,
+            Fault::SupervisorKilled
+                | Fault::HostKilled
+                | Fault::SupervisorAndGuardianKilled
+                | Fault::SupervisorKilledBesideAStoppedGuardian
+        );
+        if is_supervisor_gone {
             // Not before it is gone: its successor would be refused for having its name.
             let host = &self.all[host];
             incumbent_testbed::eventually("the supervisor is gone", || host.supervisor().is_none());
