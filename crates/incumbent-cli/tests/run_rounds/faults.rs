@@ -90,11 +90,7 @@ impl Hosts {
         let Leading { token, host } = leading;
         let other = (host + 1 + usize::try_from(chance.below(COUNT as u64 - 1)).expect("fits")) % COUNT;
         match fault {
-            Fault::CommandKilled => {
-                // The one that the guardian started is the older of the two.
-                let tree = self.all[host].tree();
-                signal(tree.into_iter().min().expect("it leads"), Signal::KILL);
-            }
+            Fault::CommandKilled => signal(self.all[host].command(), Signal::KILL),
             Fault::SupervisorKilled => kill_at_once(&self.supervisor(host)),
             Fault::GuardianKilled => kill_at_once(&self.guardian(host)),
             Fault::HostKilled => {

@@ -74,6 +74,13 @@ impl Host {
         self.supervisor().and_then(|it| guardians_of(it).first().copied())
     }
 
+    /// The process that its guardian has started last, as its supervisor says: numbers of processes begin anew, so the smallest need not be the oldest.
+    #[track_caller]
+    pub(crate) fn command(&self) -> u32 {
+        let said = self.supervisor.process().log_tail(usize::MAX);
+        said.lines().rev().find_map(|it| it.split_once(" as process ")?.1.parse().ok()).expect("it has started one")
+    }
+
     /// All living processes of its command.
     pub(crate) fn tree(&self) -> Vec<u32> {
         marked(&self.mark)
