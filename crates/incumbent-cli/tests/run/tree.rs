@@ -6,7 +6,7 @@ use incumbent_supervisor::cgroup::Cgroup;
 use incumbent_testbed::{Redis, Server as _, eventually};
 use rustix::process::Signal;
 
-use crate::shell::processes::{kill_at_once, lives, signal, stands_still};
+use crate::shell::processes::{children_of, guardians_of, kill_at_once, lives, signal, stands_still};
 use crate::shell::{ends, text};
 use crate::world::{Hold, Supervised, World, all_die, number_in};
 
@@ -111,6 +111,33 @@ fn a_guardian_that_is_stopped_when_its_supervisor_is_killed_is_woken_by_the_kern
         run.signal(Signal::KILL);
         run.is_killed();
         all_die("the guardian has done its work", &[guardian]);
+        world.nothing_lives();
+    }
+}
+
+#[test]
+fn a_launcher_that_is_killed_while_it_waits_costs_nothing_and_one_that_waits_ends_with_its_guardian() {
+    for hold in BOTH {
+        let world = World::new(hold);
+        let leader = world.start(&[], "echo ready; sleep 1000");
+        leader.hear("ready");
+        let standby = world.start(&[], "echo ready; sleep 1000");
+        let launchers = || guardians_of(standby.id()).first().map(|it| children_of(*it)).unwrap_or_default();
+        eventually("the launcher of the next command waits", || launchers().len() == 1);
+        let waiting = launchers();
+        signal(waiting[0], Signal::KILL);
+        all_die("the launcher", &waiting);
+        let third = world.start(&[], "echo never");
+        let beneath = || guardians_of(third.id()).first().map(|it| children_of(*it)).unwrap_or_default();
+        eventually("a third one waits too", || beneath().len() == 1);
+        let waiting = beneath();
+        third.signal(Signal::KILL);
+        all_die("what waits for a supervisor that was killed", &waiting);
+        leader.signal(Signal::TERM);
+        leader.ends(143);
+        standby.hear("ready");
+        standby.signal(Signal::TERM);
+        standby.ends(143);
         world.nothing_lives();
     }
 }
