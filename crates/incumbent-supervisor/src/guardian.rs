@@ -16,12 +16,15 @@ use std::time::Duration;
 use incumbent_protocol::time::Instant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::mm::{MlockAllFlags, mlockall};
-use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, pidfd_send_signal, set_child_subreaper, wait};
+use rustix::process::{
+    Pid, Signal, WaitOptions, WaitStatus, getpid, getpriority_process, pidfd_send_signal, set_child_subreaper,
+    setpriority_process, wait,
+};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 
 use crate::cgroup::Cgroup;
 use crate::clock;
-use crate::launcher::Launcher;
+use crate::launcher::{Launcher, Standing};
 use crate::network_fence::NetworkFence;
 use crate::tree::Tree;
 use crate::watchdog::{self, Watchdog};
@@ -31,6 +34,8 @@ use crate::wire::{Ending, Launch, Lease, Order, Report, line, receive_descriptor
 pub(crate) const NAME: &str = "incumbent-guardian";
 /// Its name in the kernel. Not the program's: whoever kills all processes of that name must not kill the one that cleans up after them.
 const KERNEL_NAME: &CStr = c"guardian";
+/// On a busy machine it comes before the work that it watches over, and before most others, where it may.
+const MORE_URGENT_BY: i32 = 10;
 /// How often it buries the dead that were left to it, while nothing else happens.
 const BURY_EVERY: Duration = Duration::from_secs(1);
 /// How often it looks whether a tree that was told to end has.
@@ -90,8 +95,8 @@ struct Guardian {
     stdin: Option<OwnedFd>,
     timer: OwnedFd,
     tree: Tree,
-    /// What the kernel's killer in need of memory thought of us before.
-    oom_score: String,
+    /// What the kernel thought of us before.
+    standing: Standing,
     lease: Option<Lease>,
     /// In place for the next command; none while a tree lives.
     launcher: Option<Launcher>,
@@ -124,6 +129,8 @@ impl Guardian {
         let _ = rustix::thread::set_name(KERNEL_NAME);
         let oom_score = fs::read_to_string("/proc/self/oom_score_adj").unwrap_or_else(|_| "0".to_owned()).trim().to_owned();
         let _ = fs::write("/proc/self/oom_score_adj", "-1000");
+        let niceness = getpriority_process(None).unwrap_or(0);
+        let _ = setpriority_process(None, niceness - MORE_URGENT_BY);
         // Only what it touches: the program is large, and most of it is not this.
         let _ = mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT);
         // A number comes again, and the group of one that was killed may still be there.
@@ -142,7 +149,7 @@ impl Guardian {
             stdin,
             timer: timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?,
             tree: Tree { root: getpid(), cgroup: cgroup.as_ref().ok().cloned() },
-            oom_score,
+            standing: Standing { oom_score, niceness },
             lease: None,
             launcher: None,
             is_unprepared: false,
@@ -154,7 +161,7 @@ impl Guardian {
         // A rehearsal: what kills is in memory from now on.
         guardian.tree.kill_until_dead(None);
         guardian.control.set_nonblocking(true)?;
-        guardian.report(&Report::Ready { cgroup: cgroup.map(|it| it.path().to_owned()), unfenced });
+        guardian.report(&[Report::Ready { cgroup: cgroup.map(|it| it.path().to_owned()), unfenced }]);
         guardian.prepare();
         Ok(guardian)
     }
@@ -249,16 +256,16 @@ impl Guardian {
                 let within = Instant::from_nanos(lease.stop_at) - now;
                 self.spawn(launch, within).map_err(|why| why.to_string())
             }
-            (None, _) => return self.report(&Report::TooLate),
+            (None, _) => return self.report(&[Report::TooLate]),
         };
         match started {
             Ok((pid, command)) => {
                 self.running = Some(Running { pid, command: Some(command), kill_at: None, killed: false, frozen: false });
-                self.report(&Report::Started { pid: pid.as_raw_nonzero().get() });
+                self.report(&[Report::Started { pid: pid.as_raw_nonzero().get() }]);
             }
             Err(why) => {
                 self.disarm();
-                self.report(&Report::NotStarted { why });
+                self.report(&[Report::NotStarted { why }]);
             }
         }
     }
@@ -281,14 +288,14 @@ impl Guardian {
             return Ok(started);
         }
         // There was none, or it has been killed while it waited.
-        Launcher::begin(self.tree.root, self.tree.cgroup.as_ref(), &self.oom_score)?.launch(launch, stdin, within)
+        Launcher::begin(self.tree.root, self.tree.cgroup.as_ref(), &self.standing)?.launch(launch, stdin, within)
     }
 
     /// Has somebody in place before there is anything to run.
     fn prepare(&mut self) {
         self.is_unprepared = false;
         // What cannot be had now is tried again when it is needed, and its absence said then.
-        self.launcher = Launcher::begin(self.tree.root, self.tree.cgroup.as_ref(), &self.oom_score).ok();
+        self.launcher = Launcher::begin(self.tree.root, self.tree.cgroup.as_ref(), &self.standing).ok();
     }
 
     fn stop(&mut self, signal: Signal, kill_at: Instant) {
@@ -310,7 +317,7 @@ impl Guardian {
         let Some(running) = self.running.as_mut().filter(|it| !it.frozen && !it.killed) else { return };
         running.frozen = true;
         if let Err(why) = self.tree.freeze() {
-            self.report(&Report::NotFrozen { why: why.to_string() });
+            self.report(&[Report::NotFrozen { why: why.to_string() }]);
         }
     }
 
@@ -365,18 +372,19 @@ impl Guardian {
 
     /// Waits for those who have ended, says how the command did, and notices when nobody is left.
     fn bury(&mut self) {
-        let mut has_ended = false;
+        let mut reports = Vec::new();
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             self.launcher = self.launcher.take().filter(|it| it.pid() != pid);
             if let Some(running) = self.running.as_mut().filter(|it| it.pid == pid && it.command.is_some()) {
                 running.command = None;
-                has_ended = true;
-                self.report(&Report::Ended(ending(status)));
+                reports.push(Report::Ended(ending(status)));
             }
         }
         let Some(running) = self.running.as_ref().filter(|it| it.command.is_none()) else { return };
         let (killed, frozen, was_told) = (running.killed, running.frozen, running.kill_at.is_some());
         if !self.tree.is_dead().unwrap_or(false) {
+            let has_ended = !reports.is_empty();
+            self.report(&reports);
             if has_ended && !was_told && !killed {
                 // The command has ended by itself: so must what it has left behind.
                 self.stop(Signal::TERM, clock::now() + REMNANTS_END_WITHIN);
@@ -390,7 +398,9 @@ impl Guardian {
             let _ = fence.close();
         }
         self.disarm();
-        self.report(&Report::Dead { killed });
+        // Both at once: most commands leave nothing behind, and the supervisor is woken once.
+        reports.push(Report::Dead { killed });
+        self.report(&reports);
         if frozen {
             // Killed while frozen it would stay so for the next.
             let _ = self.tree.thaw();
@@ -399,9 +409,9 @@ impl Guardian {
         self.is_unprepared = self.fence.is_none();
     }
 
-    fn report(&mut self, report: &Report) {
+    fn report(&mut self, reports: &[Report]) {
         // A supervisor that does not read is stopped or dead; the tree's life does not depend on telling it.
-        let _ = self.control.write_all(&line(report));
+        let _ = self.control.write_all(&reports.iter().flat_map(line).collect::<Vec<u8>>());
     }
 }
 

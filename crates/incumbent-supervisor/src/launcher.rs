@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open, set_parent_process_death_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open, set_parent_process_death_signal, setpriority_process};
 
 use crate::cgroup::Cgroup;
 use crate::wire::{Launch, line, receive_descriptors, send_descriptors, take_lines};
@@ -28,6 +28,14 @@ pub(crate) const NOT_EXECUTABLE: u8 = 126;
 /// As shells have it.
 pub(crate) const NOT_FOUND: u8 = 127;
 
+/// How the kernel treats a process; the guardian is spared and preferred, and its command must not be.
+pub(crate) struct Standing {
+    /// For whoever kills when memory is short.
+    pub(crate) oom_score: String,
+    /// For whoever gives out the processors.
+    pub(crate) niceness: i32,
+}
+
 /// A launcher as its guardian sees it: in place, and without a command.
 pub(crate) struct Launcher {
     process: Child,
@@ -37,13 +45,14 @@ pub(crate) struct Launcher {
 }
 
 impl Launcher {
-    /// Begins one, in this control group and with this readiness to be killed when memory is short.
-    pub(crate) fn begin(guardian: Pid, cgroup: Option<&Cgroup>, oom_score: &str) -> io::Result<Launcher> {
+    /// Begins one, in this control group and with this standing.
+    pub(crate) fn begin(guardian: Pid, cgroup: Option<&Cgroup>, standing: &Standing) -> io::Result<Launcher> {
         let (control, theirs) = UnixStream::pair()?;
         let mut process = Command::new("/proc/self/exe")
             .arg0(NAME)
             .arg(guardian.to_string())
-            .arg(oom_score)
+            .arg(&standing.oom_score)
+            .arg(standing.niceness.to_string())
             .arg(cgroup.map_or(OsString::new(), |it| it.path().as_os_str().to_owned()))
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .process_group(0)
@@ -99,13 +108,20 @@ fn end(process: &mut Child) {
 
 /// Becomes the command; returns only the exit code that says why it could not.
 pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> u8 {
-    let (Some(guardian), Some(oom_score), Some(cgroup)) = (arguments.next(), arguments.next(), arguments.next()) else {
+    let mut argument = || arguments.next();
+    let (Some(guardian), Some(oom_score), Some(niceness), Some(cgroup)) = (argument(), argument(), argument(), argument()) else {
         return complain("was not started by a guardian", NOT_EXECUTABLE);
     };
     // For whoever lists the processes: until the command has its own name there.
     let _ = rustix::thread::set_name(KERNEL_NAME);
     // Whoever kills first when memory is short must not spare the command as it spares the guardian.
     let _ = fs::write("/proc/self/oom_score_adj", oom_score.as_encoded_bytes());
+    // Nor may it have the guardian's place before others. Less is always granted.
+    if let Some(niceness) = niceness.to_str().and_then(|it| it.parse().ok())
+        && let Err(why) = setpriority_process(None, niceness)
+    {
+        return complain(&format!("cannot give the command its place among the processes: {why}"), NOT_EXECUTABLE);
+    }
     if !cgroup.is_empty()
         && let Err(why) = Cgroup::at(PathBuf::from(cgroup)).join()
     {
