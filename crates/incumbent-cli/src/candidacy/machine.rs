@@ -18,6 +18,9 @@ use crate::failure::Failure;
 /// How often one looks whether a lock is free.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
+/// Whoever has given the seat back is about to leave: that is not worth a word.
+const LOOKS_IN_SILENCE: u32 = 20;
+
 /// One election's locks on this machine.
 pub(crate) struct Machine {
     pub(crate) berth: Berth,
@@ -52,9 +55,10 @@ impl Machine {
         quiet: bool,
     ) -> Result<Result<(), Uncleared>, Failure> {
         let clearing = async {
-            let mut said = false;
+            let mut looks = 0;
             while !self.berth.try_take().map_err(at_the_berth)? {
-                if !std::mem::replace(&mut said, true) {
+                looks += 1;
+                if looks == LOOKS_IN_SILENCE {
                     say!(quiet, "waits for the former command on this machine to be dead");
                 }
                 tokio::time::sleep(LOOK_EVERY).await;

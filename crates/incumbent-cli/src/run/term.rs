@@ -100,21 +100,21 @@ impl Terms<'_> {
         {
             say!(false, "--on-lost: {why}");
         }
-        // Unless we had it, what stands in it is another's: the name of a tree that may live.
-        let berth = &self.machine.berth;
-        if let Err(why) = if is_clear { berth.leave() } else { berth.let_go() } {
-            say!(false, "cannot unlock this machine's berth: {why}");
-        }
         // A seat that is given back says that all is well with those who had it before, unless it is on record that nothing was started.
         if !hides_nobody && answer(self.election.annotate(token, &Record::Idle.to_string())).await.is_err() {
+            self.leave_berth(is_clear);
             drop(leadership);
             return Ok(served);
         }
         let is_late = matches!(leadership.state(), State::Lost(_));
-        let released = match to {
-            Some(to) => leadership.hand_over(&to).await,
-            None => leadership.resign().await,
+        let release = async {
+            match to {
+                Some(to) => leadership.hand_over(&to).await,
+                None => leadership.resign().await,
+            }
         };
+        // The engine is told first: to write to the berth can take as long as it does, where the disk is busy. Whoever is elected on this machine waits for it.
+        let (released, ()) = tokio::join!(biased; release, async { self.leave_berth(is_clear) });
         if let Err(why) = &released {
             tracing::info!(%why, "not released");
         }
@@ -122,6 +122,14 @@ impl Terms<'_> {
             self.say_ended(token).await;
         }
         Ok(served)
+    }
+
+    /// Unless we had it, what stands in it is another's: the name of a tree that may live.
+    fn leave_berth(&self, is_ours: bool) {
+        let berth = &self.machine.berth;
+        if let Err(why) = if is_ours { berth.leave() } else { berth.let_go() } {
+            say!(false, "cannot unlock this machine's berth: {why}");
+        }
     }
 
     /// Says afterwards that nothing of a command lives whose supervisor was not heard in time: its host need not be fenced for it.
