@@ -62,21 +62,7 @@ pub(crate) enum Exit {
 impl Exit {
     /// How a command that was interrupted ends. What was found stays found: that is more than that the search was cut short.
     pub(crate) fn interrupted(self) -> Exit {
-        match self {
-            Exit::Done | Exit::Interrupted => Exit::Interrupted,
-            Exit::Found
-            | Exit::Usage
-            | Exit::Io
-            | Exit::Vacant
-            | Exit::Refused
-            | Exit::Unknown
-            | Exit::Command(_)
-            | Exit::RunUsage
-            | Exit::RunNotElected
-            | Exit::RunLost
-            | Exit::RunNotFenced
-            | Exit::RunFailed => self,
-        }
+        if self == Exit::Done { Exit::Interrupted } else { self }
     }
 
     /// The same from `incumbent run`, which leaves the small numbers to the command.

@@ -6,9 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use incumbent_supervisor::cgroup::Cgroup;
 use incumbent_testbed::{Contender, Redis, Server as _, eventually};
+use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
+
+mod shell;
+use shell::processes;
 
 /// Long enough for any machine, short enough to fail.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -165,6 +170,42 @@ fn where_the_kernel_frees_the_seat_at_once_the_next_waits_for_what_was_promised(
     let deadline = serde_json::from_str::<Value>(&left).unwrap()["deadline_boottime_ns"].as_u64().unwrap();
     other.leads();
     assert!(boottime_ns() >= deadline, "it leads while the program of the other may still act");
+}
+
+#[test]
+fn there_a_command_waits_for_the_promise_of_a_sidecar_and_a_sidecar_for_the_death_of_a_command() {
+    let (folder, badges) = (folder(), folder());
+    let badge = badges.path().join("leader.json");
+    let run = |script: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_incumbent"));
+        command.args(["run", "job", "--on", &files(&folder), "--ttl", "4s", "--", "sh", "-c", script]);
+        Contender::start(&command).unwrap()
+    };
+    let leader = start(&files(&folder), &["--ttl", "4s", "--file", badge.to_str().unwrap()]);
+    leader.leads();
+    let next = run("echo runs $$; trap '' TERM; sleep 1000 & wait; wait");
+    leader.process.kill();
+    let left = std::fs::read_to_string(&badge).unwrap();
+    let deadline = serde_json::from_str::<Value>(&left).unwrap()["deadline_boottime_ns"].as_u64().unwrap();
+    let line = next.hear("the command runs", |line| line.starts_with("runs "));
+    let command: u32 = line["runs ".len()..].parse().unwrap();
+    assert!(boottime_ns() >= deadline, "it runs while the program of the sidecar may still act");
+
+    // Its guardian is frozen, so that the command lives though the seat is free.
+    let supervisor = next.process().id().unwrap();
+    let guardian = *processes::guardians_of(supervisor).first().unwrap();
+    let group = Cgroup::make(&format!("incumbent-sidecar-{}", std::process::id())).unwrap();
+    std::fs::write(group.path().join("cgroup.procs"), guardian.to_string()).unwrap();
+    group.freeze().unwrap();
+    let after = start(&files(&folder), &["--ttl", "4s"]);
+    processes::signal(supervisor, Signal::KILL);
+    after.is_in("entering");
+    assert!(!after.is_primary() && processes::lives(command));
+    group.thaw().unwrap();
+    after.leads();
+    assert!(!processes::lives(command));
+    group.kill_until_empty();
+    group.remove();
 }
 
 fn leads_by_file(path: &Path) -> Option<u64> {

@@ -29,6 +29,8 @@ use crate::wire::{Ending, Launch, Lease, Order, Report, line, send_descriptors, 
 
 /// A guardian that was stopped, or a machine that is busy, has so long to do what is due before the supervisor does it.
 const SECOND_LINE_AFTER: Duration = Duration::from_millis(20);
+/// More are never waiting: a lease and a start, or a lease and a stop.
+const ORDERS_AT_ONCE: usize = 8;
 /// A guardian that is not ready by then will not be.
 const READY_WITHIN: Duration = Duration::from_secs(10);
 
@@ -140,9 +142,11 @@ impl Guarded {
         let (reports, mut writer) = UnixStream::from_std(ours)?.into_split();
         let (orders, mut to_send) = mpsc::unbounded_channel::<Order>();
         tokio::spawn(async move {
-            while let Some(order) = to_send.recv().await {
-                // A guardian that is gone is noticed by whoever reads its reports.
-                if writer.write_all(&line(&order)).await.is_err() {
+            let mut due: Vec<Order> = Vec::new();
+            while to_send.recv_many(&mut due, ORDERS_AT_ONCE).await > 0 {
+                // In one piece, so that the guardian is woken once. One that is gone is noticed by whoever reads its reports.
+                let lines: Vec<u8> = due.drain(..).flat_map(|it| line(&it)).collect();
+                if writer.write_all(&lines).await.is_err() {
                     break;
                 }
             }
@@ -372,6 +376,8 @@ impl Drop for Guarded {
             Tree { root: getpid(), cgroup: self.tree.cgroup.clone() }.kill_until_dead(None);
         }
         if let Some(cgroup) = &self.tree.cgroup {
+            // Whoever waited there for a command dies with the guardian, a moment later.
+            cgroup.kill_until_empty();
             cgroup.remove();
         }
     }

@@ -10,22 +10,21 @@ use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
-use std::process::Stdio;
 use std::time::Duration;
 
 use incumbent_protocol::time::Instant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::mm::{MlockAllFlags, mlockall};
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, getpid, pidfd_open, pidfd_send_signal, set_child_subreaper, wait,
+    Pid, Signal, WaitOptions, WaitStatus, getpid, getpriority_process, pidfd_send_signal, set_child_subreaper,
+    setpriority_process, wait,
 };
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 
 use crate::cgroup::Cgroup;
 use crate::clock;
-use crate::launcher;
+use crate::launcher::{Launcher, Standing};
 use crate::network_fence::NetworkFence;
 use crate::tree::Tree;
 use crate::watchdog::{self, Watchdog};
@@ -35,10 +34,14 @@ use crate::wire::{Ending, Launch, Lease, Order, Report, line, receive_descriptor
 pub(crate) const NAME: &str = "incumbent-guardian";
 /// Its name in the kernel. Not the program's: whoever kills all processes of that name must not kill the one that cleans up after them.
 const KERNEL_NAME: &CStr = c"guardian";
+/// On a busy machine it comes before the work that it watches over, and before most others, where it may.
+const MORE_URGENT_BY: i32 = 10;
 /// How often it buries the dead that were left to it, while nothing else happens.
 const BURY_EVERY: Duration = Duration::from_secs(1);
 /// How often it looks whether a tree that was told to end has.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// When a tree is dead, the processors are left to whoever takes over for so long, before the next launcher is begun.
+const PREPARE_AFTER: Duration = Duration::from_millis(50);
 /// What the command leaves behind when it ends by itself has so long to end too, before it is killed.
 const REMNANTS_END_WITHIN: Duration = Duration::from_secs(2);
 
@@ -92,9 +95,13 @@ struct Guardian {
     stdin: Option<OwnedFd>,
     timer: OwnedFd,
     tree: Tree,
-    /// What the kernel's killer in need of memory thought of us before.
-    oom_score: String,
+    /// What the kernel thought of us before.
+    standing: Standing,
     lease: Option<Lease>,
+    /// In place for the next command; none while a tree lives.
+    launcher: Option<Launcher>,
+    /// One is to be put in place, once.
+    is_unprepared: bool,
     running: Option<Running>,
     /// Closed until there is a lease, and from its deadline on.
     fence: Option<NetworkFence>,
@@ -117,10 +124,13 @@ struct Running {
 impl Guardian {
     fn begin(control: UnixStream, stdin: Option<OwnedFd>, charge: Charge) -> io::Result<Guardian> {
         set_child_subreaper(Some(getpid()))?;
+        outlive_hang_up()?;
         // What follows makes it sturdier and may be forbidden; without it it still does its work.
         let _ = rustix::thread::set_name(KERNEL_NAME);
         let oom_score = fs::read_to_string("/proc/self/oom_score_adj").unwrap_or_else(|_| "0".to_owned()).trim().to_owned();
         let _ = fs::write("/proc/self/oom_score_adj", "-1000");
+        let niceness = getpriority_process(None).unwrap_or(0);
+        let _ = setpriority_process(None, niceness - MORE_URGENT_BY);
         // Only what it touches: the program is large, and most of it is not this.
         let _ = mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT);
         // A number comes again, and the group of one that was killed may still be there.
@@ -139,8 +149,10 @@ impl Guardian {
             stdin,
             timer: timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?,
             tree: Tree { root: getpid(), cgroup: cgroup.as_ref().ok().cloned() },
-            oom_score,
+            standing: Standing { oom_score, niceness },
             lease: None,
+            launcher: None,
+            is_unprepared: false,
             running: None,
             fence,
             charge,
@@ -149,7 +161,8 @@ impl Guardian {
         // A rehearsal: what kills is in memory from now on.
         guardian.tree.kill_until_dead(None);
         guardian.control.set_nonblocking(true)?;
-        guardian.report(&Report::Ready { cgroup: cgroup.map(|it| it.path().to_owned()), unfenced });
+        guardian.report(&[Report::Ready { cgroup: cgroup.map(|it| it.path().to_owned()), unfenced }]);
+        guardian.prepare();
         Ok(guardian)
     }
 
@@ -169,7 +182,7 @@ impl Guardian {
     fn wait(&mut self) -> io::Result<()> {
         self.set_timer()?;
         let patience = match &self.running {
-            None => None,
+            None => self.is_unprepared.then_some(PREPARE_AFTER),
             Some(running) if running.command.is_none() || running.kill_at.is_some() || running.killed => Some(LOOK_EVERY),
             Some(_) => Some(BURY_EVERY),
         };
@@ -179,6 +192,10 @@ impl Guardian {
             watched.push(PollFd::new(command, PollFlags::IN));
         }
         match poll(&mut watched, patience.as_ref()) {
+            Ok(0) if self.is_unprepared => {
+                self.prepare();
+                Ok(())
+            }
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(why) => Err(why.into()),
         }
@@ -235,17 +252,20 @@ impl Guardian {
         let now = clock::now();
         let started = match (&self.running, self.lease) {
             (Some(_), _) => Err("the tree before it still lives".to_owned()),
-            (None, Some(lease)) if lease.stop_at > now.as_nanos() => self.spawn(launch).map_err(|why| why.to_string()),
-            (None, _) => return self.report(&Report::TooLate),
+            (None, Some(lease)) if lease.stop_at > now.as_nanos() => {
+                let within = Instant::from_nanos(lease.stop_at) - now;
+                self.spawn(launch, within).map_err(|why| why.to_string())
+            }
+            (None, _) => return self.report(&[Report::TooLate]),
         };
         match started {
             Ok((pid, command)) => {
                 self.running = Some(Running { pid, command: Some(command), kill_at: None, killed: false, frozen: false });
-                self.report(&Report::Started { pid: pid.as_raw_nonzero().get() });
+                self.report(&[Report::Started { pid: pid.as_raw_nonzero().get() }]);
             }
             Err(why) => {
                 self.disarm();
-                self.report(&Report::NotStarted { why });
+                self.report(&[Report::NotStarted { why }]);
             }
         }
     }
@@ -256,34 +276,26 @@ impl Guardian {
         }
     }
 
-    fn spawn(&mut self, launch: &Launch) -> io::Result<(Pid, OwnedFd)> {
+    fn spawn(&mut self, launch: &Launch, within: Duration) -> io::Result<(Pid, OwnedFd)> {
         if let (Some(settings), Some(lease)) = (&self.charge.watchdog, self.lease) {
             self.watchdog = Some(Watchdog::arm(settings, Instant::from_nanos(lease.deadline))?);
         }
-        let mut command = launcher::command(self.tree.root, self.tree.cgroup.as_ref(), &self.oom_score, launch.program.as_ref());
-        command.args(&launch.arguments).process_group(0);
-        for name in &launch.without {
-            command.env_remove(name);
+        self.is_unprepared = false;
+        let stdin = self.stdin.as_ref().map(|it| it.as_fd());
+        if let Some(waiting) = self.launcher.take()
+            && let Ok(started) = waiting.launch(launch, stdin, within)
+        {
+            return Ok(started);
         }
-        command.envs(launch.environment.iter().map(|(name, value)| (name, value)));
-        if let Some(directory) = &launch.directory {
-            command.current_dir(std::path::Path::new(directory));
-        }
-        command.stdin(match &self.stdin {
-            Some(stdin) => Stdio::from(stdin.try_clone()?),
-            None => Stdio::null(),
-        });
-        let child = command.spawn()?;
-        let pid = Pid::from_raw(child.id().cast_signed()).ok_or_else(|| io::Error::other("the kernel gave no process"))?;
-        // It cannot have been waited for: only this thread does that.
-        match pidfd_open(pid, PidfdFlags::empty()) {
-            Ok(pidfd) => Ok((pid, pidfd)),
-            Err(why) => {
-                // Out of descriptors: what will be said not to have started must not run.
-                self.tree.kill_until_dead(None);
-                Err(why.into())
-            }
-        }
+        // There was none, or it has been killed while it waited.
+        Launcher::begin(self.tree.root, self.tree.cgroup.as_ref(), &self.standing)?.launch(launch, stdin, within)
+    }
+
+    /// Has somebody in place before there is anything to run.
+    fn prepare(&mut self) {
+        self.is_unprepared = false;
+        // What cannot be had now is tried again when it is needed, and its absence said then.
+        self.launcher = Launcher::begin(self.tree.root, self.tree.cgroup.as_ref(), &self.standing).ok();
     }
 
     fn stop(&mut self, signal: Signal, kill_at: Instant) {
@@ -305,7 +317,7 @@ impl Guardian {
         let Some(running) = self.running.as_mut().filter(|it| !it.frozen && !it.killed) else { return };
         running.frozen = true;
         if let Err(why) = self.tree.freeze() {
-            self.report(&Report::NotFrozen { why: why.to_string() });
+            self.report(&[Report::NotFrozen { why: why.to_string() }]);
         }
     }
 
@@ -360,41 +372,56 @@ impl Guardian {
 
     /// Waits for those who have ended, says how the command did, and notices when nobody is left.
     fn bury(&mut self) {
+        let mut reports = Vec::new();
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+            self.launcher = self.launcher.take().filter(|it| it.pid() != pid);
             if let Some(running) = self.running.as_mut().filter(|it| it.pid == pid && it.command.is_some()) {
                 running.command = None;
-                self.report(&Report::Ended(ending(status)));
-                self.end_remnants();
+                reports.push(Report::Ended(ending(status)));
             }
         }
         let Some(running) = self.running.as_ref().filter(|it| it.command.is_none()) else { return };
-        if self.tree.is_dead().unwrap_or(false) {
-            let killed = running.killed;
-            self.running = None;
-            self.lease = None;
+        let (killed, frozen, was_told) = (running.killed, running.frozen, running.kill_at.is_some());
+        if !self.tree.is_dead().unwrap_or(false) {
+            let has_ended = !reports.is_empty();
+            self.report(&reports);
+            if has_ended && !was_told && !killed {
+                // The command has ended by itself: so must what it has left behind.
+                self.stop(Signal::TERM, clock::now() + REMNANTS_END_WITHIN);
+            }
+            return;
+        }
+        self.running = None;
+        self.lease = None;
+        if let Some(fence) = &self.fence {
+            // The kernel goes on sending what a dead process has left in its connections. If it cannot be closed it closes at the deadline.
+            let _ = fence.close();
+        }
+        self.disarm();
+        // Both at once: most commands leave nothing behind, and the supervisor is woken once.
+        reports.push(Report::Dead { killed });
+        self.report(&reports);
+        if frozen {
             // Killed while frozen it would stay so for the next.
             let _ = self.tree.thaw();
-            if let Some(fence) = &self.fence {
-                // The kernel goes on sending what a dead process has left in its connections. If it cannot be closed it closes at the deadline.
-                let _ = fence.close();
-            }
-            self.disarm();
-            self.report(&Report::Dead { killed });
         }
+        // Fenced, each command has a guardian of its own.
+        self.is_unprepared = self.fence.is_none();
     }
 
-    /// The command has ended: so must what it has left behind.
-    fn end_remnants(&mut self) {
-        let is_first = self.running.as_ref().is_some_and(|it| it.kill_at.is_none() && !it.killed);
-        if is_first && !self.tree.is_dead().unwrap_or(false) {
-            self.stop(Signal::TERM, clock::now() + REMNANTS_END_WITHIN);
-        }
-    }
-
-    fn report(&mut self, report: &Report) {
+    fn report(&mut self, reports: &[Report]) {
         // A supervisor that does not read is stopped or dead; the tree's life does not depend on telling it.
-        let _ = self.control.write_all(&line(report));
+        let _ = self.control.write_all(&reports.iter().flat_map(line).collect::<Vec<u8>>());
     }
+}
+
+/// When a supervisor is killed whose guardian is stopped, the kernel finds a group of processes without anybody to let it go on: it sends it SIGHUP and SIGCONT. The second is welcome,
+/// and the first would kill whoever is to clean up.
+fn outlive_hang_up() -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let _inside = runtime.enter();
+    // That somebody has listened is enough: what was installed for it stays as long as the process.
+    tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup()).map(drop)
 }
 
 fn ending(status: WaitStatus) -> Ending {

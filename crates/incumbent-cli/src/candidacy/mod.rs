@@ -2,7 +2,9 @@
 //!
 //! What is done with a leadership is theirs.
 
+pub(crate) mod contend;
 pub(crate) mod hook;
+pub(crate) mod machine;
 pub(crate) mod notify;
 pub(crate) mod promise;
 pub(crate) mod signals;
@@ -16,6 +18,7 @@ use incumbent::engine::Kind;
 use incumbent::engines::file::{Files, usual_directory};
 use incumbent::metrics::Metrics;
 use incumbent::{Election, Leadership, Preemption};
+use incumbent_protocol::time::Instant;
 use incumbent_supervisor::berth::Berth;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
@@ -79,14 +82,14 @@ macro_rules! say {
 pub(crate) use say;
 
 /// What came of waiting for the seat.
-pub(crate) enum Elected {
+enum Elected {
     Now(Leadership),
     NotInTime,
     Told(Told),
 }
 
 /// Contends until elected, told to stop, or out of patience.
-pub(crate) async fn elected(election: &Election, patience: Option<Duration>, signals: &mut Signals) -> Result<Elected, Failure> {
+async fn elected(election: &Election, patience: Option<Duration>, signals: &mut Signals) -> Result<Elected, Failure> {
     let mut campaign = pin!(election.campaign());
     let mut patience = pin!(async move {
         match patience {
@@ -143,7 +146,7 @@ fn builder(wanted: &CandidacyArguments, target: &Target) -> Result<incumbent::el
     if let Some(health) = wanted.health.clone() {
         builder = builder.health(wanted.health_every, move || {
             let health = health.clone();
-            async move { hook::shell(&health, &[], None).await }
+            async move { hook::probe(&health).await }
         });
     }
     Ok(builder)
@@ -195,6 +198,11 @@ pub(crate) fn unwritable(path: &Path, why: &std::io::Error) -> Failure {
         what: format!("cannot write to {}: {why}", path.display()),
         hint: "name a directory of this user's with --state-dir, or with the URL if the engine is file:",
     }
+}
+
+/// So much earlier.
+pub(crate) fn before(instant: Instant, span: Duration) -> Instant {
+    Instant::from_nanos(instant.as_nanos().saturating_sub(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
 }
 
 /// A setting is wrong, in one line.

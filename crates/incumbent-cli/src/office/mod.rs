@@ -5,10 +5,10 @@
 mod answers;
 mod door;
 mod events;
+mod room;
 
 use std::net::SocketAddr;
-use std::os::unix::fs::DirBuilderExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -22,6 +22,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 
 use self::door::Door;
+use self::room::Room;
 use crate::candidacy::promise::Promise;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -55,7 +56,7 @@ pub(crate) enum Stops {
 pub(crate) struct Office {
     desk: Arc<Desk>,
     metrics: Arc<Metrics>,
-    directory: Option<PathBuf>,
+    room: Option<Room>,
     doors: Vec<Door>,
 }
 
@@ -112,7 +113,7 @@ impl Office {
             news: watch::Sender::new(0),
             listeners: Arc::new(Semaphore::new(LISTENERS_MAX)),
         });
-        Office { desk, metrics, directory: None, doors: Vec::new() }
+        Office { desk, metrics, room: None, doors: Vec::new() }
     }
 
     /// The figures that it shows.
@@ -122,19 +123,15 @@ impl Office {
 
     /// Opens a socket, in a directory that only this user may enter.
     pub(crate) fn open_socket(&mut self) -> Result<(), Failure> {
-        let directory = runtime_directory();
+        let base = Room::usual_base();
         let cannot = |why: std::io::Error| Failure::Io {
-            what: format!("cannot open a socket in {}: {why}", directory.display()),
+            what: format!("cannot open a socket in {}: {why}", base.display()),
             hint: "set XDG_RUNTIME_DIR or TMPDIR to a directory of this user's, with a short path",
         };
-        let mut builder = std::fs::DirBuilder::new();
-        builder.mode(0o700).recursive(true).create(&directory).map_err(cannot)?;
-        let path = directory.join("socket");
-        // Left behind by a process of this number before the last boot, or by one that was killed.
-        let _ = std::fs::remove_file(&path);
-        let listener = UnixListener::bind(&path).map_err(cannot)?;
+        let room = Room::make(&base).map_err(cannot)?;
+        let listener = UnixListener::bind(room.socket()).map_err(cannot)?;
         self.doors.push(Door::on_socket(listener, Arc::clone(&self.desk)));
-        self.directory = Some(directory);
+        self.room = Some(room);
         Ok(())
     }
 
@@ -159,7 +156,7 @@ impl Office {
 
     /// Where the command may ask.
     pub(crate) fn socket(&self) -> Option<PathBuf> {
-        self.directory.as_ref().map(|it| it.join("socket"))
+        self.room.as_ref().map(Room::socket)
     }
 
     /// The engine has answered: from now on it can be said who leads.
@@ -225,9 +222,6 @@ impl Office {
 impl Drop for Office {
     fn drop(&mut self) {
         self.end();
-        if let Some(directory) = &self.directory {
-            let _ = std::fs::remove_dir_all(directory);
-        }
     }
 }
 
@@ -316,17 +310,6 @@ impl Term {
             (Stage::Entering | Stage::Working | Stage::Stopped, State::Held | State::Jeopardy) => None,
         }
     }
-}
-
-/// A short path of its own: the name of a socket has at most 107 letters.
-fn runtime_directory() -> PathBuf {
-    let name = format!("incumbent-{}", std::process::id());
-    let usual = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|it| it.is_absolute() && it.is_dir());
-    let base = usual.or_else(|| {
-        let run = Path::new("/run");
-        (rustix::process::geteuid().is_root() && run.is_dir()).then(|| run.to_owned())
-    });
-    base.unwrap_or_else(std::env::temp_dir).join(name)
 }
 
 #[cfg(test)]

@@ -11,11 +11,12 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::Pid;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Command;
 
 use super::program;
+use crate::candidacy::hook::Group;
 
 /// More than any agent says of itself.
 const SAID_MAX: u64 = 1024 * 1024;
@@ -289,18 +290,6 @@ impl Answer {
         match last {
             Some(line) => format!("exit code {}: {}", self.code, line.chars().take(COMPLAINT_MAX).collect::<String>()),
             None => format!("exit code {}", self.code),
-        }
-    }
-}
-
-/// The processes of one call: dead when this is dropped, unless they have ended by themselves.
-struct Group(Option<Pid>);
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        if let Some(group) = self.0 {
-            // Gone already is as good.
-            let _ = kill_process_group(group, Signal::KILL);
         }
     }
 }

@@ -17,17 +17,18 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum;
-use incumbent::Timing;
+use incumbent::{Leadership, Timing};
 use incumbent_supervisor::berth::Berth;
 use incumbent_supervisor::{Command, Ending, Guarded, Setup, watchdog};
 
 use self::job::{Job, Task};
+use self::schedule::Slot;
 use self::term::{Served, Terms};
+use crate::candidacy::contend::{self, Next, Service, Unserved};
+use crate::candidacy::machine::Machine;
 use crate::candidacy::notify::{self, Notify};
-use crate::candidacy::signals::Signals;
-use crate::candidacy::{
-    CandidacyArguments, Elected, build, claim_identity, elected, file_of, say, state_directory, unwritable, usage,
-};
+use crate::candidacy::signals::{Signals, Told};
+use crate::candidacy::{CandidacyArguments, build, claim_identity, say, state_directory, usage};
 use crate::elections::span;
 use crate::elections::target::Target;
 use crate::exit::Exit;
@@ -48,6 +49,8 @@ The command sees INCUMBENT_ELECTION, INCUMBENT_TOKEN, INCUMBENT_IDENTITY and INC
 
 /// Whoever ran this long has not failed at the start.
 const RAN_WELL: Duration = Duration::from_secs(60);
+/// Waits double with each failure up to this, unless the first is longer.
+const BACK_OFF_MAX: Duration = Duration::from_secs(60);
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct RunArguments {
@@ -164,21 +167,7 @@ pub(crate) fn run(wanted: &RunArguments) -> Result<Exit, Failure> {
         without: notify::VARIABLES.map(OsString::from).to_vec(),
         directory: wanted.chdir.clone(),
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|wrong| Failure::Io {
-        what: format!("cannot start: {wrong}"),
-        hint: "raise the limit of open files, or close some",
-    })?;
-    let notify = Notify::from_environment();
-    let ended = runtime.block_on(async {
-        tokio::select! {
-            ended = contend(wanted, command, &notify) => ended,
-            () = notify.keep_alive() => unreachable!("it never returns"),
-        }
-    });
-    notify.stopping();
-    // What waits for a file or a child in a thread must not keep the process.
-    runtime.shutdown_background();
-    ended
+    contend::run(async |notify| contend(wanted, command, notify).await)
 }
 
 async fn contend(wanted: &RunArguments, command: Command, notify: &Notify) -> Result<Exit, Failure> {
@@ -192,8 +181,8 @@ async fn contend(wanted: &RunArguments, command: Command, notify: &Notify) -> Re
     }
     let directory = state_directory(&wanted.candidacy, &target)?;
     let _identity = claim_identity(&directory, &wanted.candidacy, &target)?;
-    let berth = open_berth(&directory, wanted, &target)?;
-    end_what_was_left_behind(&berth).await?;
+    let machine = Machine::open(&directory, &wanted.candidacy, &target)?;
+    machine.end_what_was_left_behind().await?;
     let fencing = tokio::select! {
         told = signals.told() => return Ok(told.exit()),
         fencing = fence::Fencing::open(&wanted.fence) => fencing?,
@@ -202,100 +191,132 @@ async fn contend(wanted: &RunArguments, command: Command, notify: &Notify) -> Re
     let Some(election) = built else { return Ok(Exit::Interrupted) };
     office.introduce(&election);
     let watchdog = watchdog(wanted, election.timing())?;
-    let mut guarded = begin_guarding(wanted, &berth, watchdog.clone()).await?;
+    let guarded = begin_guarding(wanted, &machine.berth, watchdog.clone()).await?;
     if let Err(why) = guarded.cgroup() {
         tracing::info!(%why, "the command's processes are held together by descent alone");
     }
     office.open_socket()?;
-    let mut failures = 0;
-    let began = tokio::time::Instant::now();
-    let mut was_elected = false;
-    let (mut tried, mut unfinished) = (None, None);
-    notify.ready();
-    let exit = loop {
-        let task = match (&job, unfinished.take()) {
+    let mut supervisor = Supervisor {
+        terms: Terms {
+            wanted,
+            command: &command,
+            election: &election,
+            machine: &machine,
+            office: &office,
+            fencing: &fencing,
+            task: None,
+        },
+        watchdog,
+        guarded,
+        job,
+        failures: 0,
+        tried: None,
+        unfinished: None,
+    };
+    let exit = contend::contend(&wanted.candidacy, &election, notify, &mut signals, &mut supervisor).await;
+    drop(supervisor);
+    office.close().await;
+    contend::leave_the_line(election).await;
+    exit
+}
+
+/// What outlasts a term.
+struct Supervisor<'a> {
+    terms: Terms<'a>,
+    watchdog: Option<watchdog::Settings>,
+    guarded: Guarded,
+    job: Option<Job>,
+    /// Of the command, one after the other.
+    failures: u32,
+    /// The slot that this host need not try again.
+    tried: Option<Slot>,
+    /// What was begun and has not ended well.
+    unfinished: Option<Task>,
+}
+
+impl Service for Supervisor<'_> {
+    async fn want(&mut self, signals: &mut Signals) -> Result<(), Exit> {
+        let terms = &mut self.terms;
+        terms.task = match (&self.job, self.unfinished.take()) {
             (Some(_), Some(task)) => Some(task),
-            (Some(job), None) => match job.next(&election, &mut signals, tried, wanted.candidacy.quiet).await {
-                Ok(task) => Some(task),
-                Err(told) => break told.exit(),
-            },
+            (Some(job), None) => {
+                let task = job.next(terms.election, signals, self.tried, terms.wanted.candidacy.quiet).await;
+                Some(task.map_err(Told::exit)?)
+            }
             (None, _) => None,
         };
-        say!(wanted.candidacy.quiet, "standing by for {}", wanted.candidacy.election);
-        notify.status("standing by");
-        let patience = wanted.candidacy.max_wait.filter(|_| !was_elected).map(|it| it.saturating_sub(began.elapsed()));
-        let leadership = match elected(&election, patience, &mut signals).await? {
-            Elected::Now(leadership) => leadership,
-            Elected::NotInTime => {
-                say!(false, "not elected within {:?}", wanted.candidacy.max_wait.unwrap_or_default());
-                break Exit::RunNotElected;
-            }
-            Elected::Told(told) => break told.exit(),
-        };
-        was_elected = true;
-        notify.status(&format!("leads with token {}", leadership.token()));
-        if !guarded.is_usable() {
-            guarded = begin_guarding(wanted, &berth, watchdog.clone()).await?;
+        Ok(())
+    }
+
+    async fn serve(&mut self, leadership: Leadership, signals: &mut Signals) -> Result<Next, Failure> {
+        if !self.guarded.is_usable() {
+            self.guarded = begin_guarding(self.terms.wanted, &self.terms.machine.berth, self.watchdog.clone()).await?;
         }
         let started = tokio::time::Instant::now();
-        let terms =
-            Terms { wanted, command: &command, election: &election, berth: &berth, office: &office, fencing: &fencing, task };
-        let served = terms.serve(leadership, &mut guarded, &mut signals).await?;
+        let served = self.terms.serve(leadership, &mut self.guarded, signals).await?;
         if started.elapsed() >= RAN_WELL {
-            failures = 0;
+            self.failures = 0;
         }
-        let waits_for_more = matches!(job, Some(Job::Slots { .. }));
-        let failed = match served {
-            Served::AlreadyDone if waits_for_more => continue,
-            Served::AlreadyDone => break Exit::Command(0),
+        Ok(self.after(served))
+    }
+
+    fn unserved(&self, why: Unserved) -> Exit {
+        match why {
+            Unserved::Told(told) => told.exit(),
+            Unserved::NotInTime => Exit::RunNotElected,
+        }
+    }
+}
+
+impl Supervisor<'_> {
+    /// Whether the command is to be run again, and when.
+    fn after(&mut self, served: Served) -> Next {
+        let (wanted, task) = (self.terms.wanted, self.terms.task);
+        let waits_for_more = matches!(self.job, Some(Job::Slots { .. }));
+        let ended = match served {
+            Served::AlreadyDone if waits_for_more => return Next::CONTEND,
+            Served::AlreadyDone => return Next::End(Exit::Command(0)),
             Served::Ended(Ending::Code(0)) if waits_for_more => {
-                (failures, tried) = (0, task.and_then(Task::slot));
-                continue;
+                (self.failures, self.tried) = (0, task.and_then(Task::slot));
+                return Next::CONTEND;
             }
-            Served::Told(told, ending) => break ending.map_or(told.exit(), exit_of),
-            Served::Lost if wanted.after_loss == AfterLoss::Exit => break Exit::RunLost,
+            Served::Told(told, ending) => return Next::End(ending.map_or(told.exit(), exit_of)),
+            Served::Lost if wanted.after_loss == AfterLoss::Exit => return Next::End(Exit::RunLost),
             Served::Lost => {
-                unfinished = task;
-                continue;
+                self.unfinished = task;
+                return Next::CONTEND;
             }
-            Served::NotFenced => break Exit::RunNotFenced,
+            Served::NotFenced => return Next::End(Exit::RunNotFenced),
             Served::NotStarted => Exit::RunFailed,
             Served::Ended(ending) => exit_of(ending),
         };
         let again = match wanted.restart {
             Restart::Never => false,
-            Restart::OnFailure => failed != Exit::Command(0),
+            Restart::OnFailure => ended != Exit::Command(0),
             Restart::Always => true,
         };
-        failures = if failed == Exit::Command(0) { 0 } else { failures + 1 };
-        if wanted.give_up_after.is_some_and(|most| failures >= most) {
-            break failed;
+        self.failures = if ended == Exit::Command(0) { 0 } else { self.failures + 1 };
+        if wanted.give_up_after.is_some_and(|most| self.failures >= most) {
+            return Next::End(ended);
         }
         if !again && waits_for_more {
             say!(false, "the command has failed; it is left to the other hosts, and to the next time");
-            tried = task.and_then(Task::slot);
-            continue;
+            self.tried = task.and_then(Task::slot);
+            return Next::CONTEND;
         }
         if !again {
-            break failed;
+            return Next::End(ended);
         }
-        let wait = wanted
-            .back_off
-            .saturating_mul(1 << failures.saturating_sub(1).min(6))
-            .min(Duration::from_secs(60))
-            .max(wanted.back_off);
-        unfinished = task;
+        self.unfinished = task;
+        let wait = self.back_off();
         say!(wanted.candidacy.quiet, "contends again in {}", span::measured(wait));
-        tokio::select! {
-            () = tokio::time::sleep(wait) => {}
-            told = signals.told() => break told.exit(),
-        }
-    };
-    drop(guarded);
-    office.close().await;
-    // A place in the line that nobody serves would hold up the others until its time has passed.
-    let _ = tokio::time::timeout(election.timing().request_timeout() * 4, election.close()).await;
-    Ok(exit)
+        Next::ContendAfter(wait)
+    }
+
+    fn back_off(&self) -> Duration {
+        let first = self.terms.wanted.back_off;
+        first.saturating_mul(1 << self.failures.saturating_sub(1).min(6)).min(BACK_OFF_MAX).max(first)
+    }
 }
 
 async fn begin_guarding(wanted: &RunArguments, berth: &Berth, watchdog: Option<watchdog::Settings>) -> Result<Guarded, Failure> {
@@ -327,31 +348,6 @@ fn watchdog(wanted: &RunArguments, timing: &Timing) -> Result<Option<watchdog::S
     let settings = settings.map_err(|why| usage(format!("--watchdog: {why}")))?;
     settings.fits(timing.validity(timing.ttl()), timing.request_timeout()).map_err(|why| usage(format!("--watchdog: {why}")))?;
     Ok(Some(settings))
-}
-
-fn open_berth(directory: &Path, wanted: &RunArguments, target: &Target) -> Result<Berth, Failure> {
-    let path = file_of(directory, &wanted.candidacy, target, "berth")?;
-    Berth::at(&path).map_err(|why| unwritable(&path, &why))
-}
-
-/// Supervisor and guardian of this machine were killed together, and what had left its parent lives on. Whoever starts them again, an init system most likely, does so long before
-/// a lease has ended: so it is ended now, and not only when this host leads again.
-async fn end_what_was_left_behind(berth: &Berth) -> Result<(), Failure> {
-    let io = |why: std::io::Error| unwritable(Path::new("the berth of this machine"), &why);
-    // Somebody's who lives: then nothing was left behind, or its guardian is about to end it.
-    if !berth.try_take().map_err(io)? {
-        return Ok(());
-    }
-    if let Some(cgroup) = berth.left_behind().map_err(io)? {
-        say!(false, "kills what a supervisor that was killed has left behind in {}", cgroup.path().display());
-        // The name stays until they are dead: this process may be killed meanwhile.
-        let killing = tokio::task::spawn_blocking(move || {
-            cgroup.kill_until_empty();
-            cgroup.remove();
-        });
-        let _ = killing.await;
-    }
-    berth.leave().map_err(io)
 }
 
 /// As shells have it.

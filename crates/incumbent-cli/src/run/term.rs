@@ -6,7 +6,6 @@ use std::time::Duration;
 use incumbent::leadership::Changes;
 use incumbent::{Election, Leadership, Reason, State, Token};
 use incumbent_protocol::time::Instant;
-use incumbent_supervisor::berth::Berth;
 use incumbent_supervisor::{Command, Ending, Event, Guarded, clock};
 use rustix::process::Signal;
 use tokio::sync::mpsc;
@@ -15,8 +14,10 @@ use super::fence::{Fencing, Here, Takeover};
 use super::job::Task;
 use super::record::Record;
 use super::{OnJeopardy, RunArguments};
+use crate::candidacy::hook::{self, Cut, Hook};
+use crate::candidacy::machine::{Machine, Uncleared, at_the_berth};
 use crate::candidacy::signals::{Heard, Signals, Told};
-use crate::candidacy::{hook, say, unwritable};
+use crate::candidacy::{before, say};
 use crate::elections::target::answer;
 use crate::failure::Failure;
 use crate::office::{Asked, Office};
@@ -31,7 +32,7 @@ pub(super) struct Terms<'a> {
     pub(super) wanted: &'a RunArguments,
     pub(super) command: &'a Command,
     pub(super) election: &'a Election,
-    pub(super) berth: &'a Berth,
+    pub(super) machine: &'a Machine,
     pub(super) office: &'a Office,
     pub(super) fencing: &'a Fencing,
     /// What is to be done, if the command is a job.
@@ -76,9 +77,9 @@ impl Terms<'_> {
         let mut asked = self.office.begin(&leadership);
         let mut hides_nobody = !self.fencing.is_wanted();
         let way = self.clear_the_way(&leadership, signals, &mut hides_nobody).await?;
-        let is_clear = matches!(way, Way::Clear);
+        let is_clear = matches!(way, Way::Clear(_));
         let served = match way {
-            Way::Clear => self.work(&leadership, guarded, signals, &mut asked).await,
+            Way::Clear(record) => self.work(&leadership, record, guarded, signals, &mut asked).await,
             Way::Lost => (Served::Lost, None),
             Way::Told(told) => (Served::Told(told, None), None),
             Way::Refused => (Served::NotStarted, None),
@@ -95,24 +96,25 @@ impl Terms<'_> {
             say!(false, "the job is done, but the engine did not take note of it in time: another host may do it again");
         }
         if let Some(line) = &self.wanted.candidacy.on_lost
-            && let Err(why) = hook::shell(line, &self.environment(&leadership), self.wanted.chdir.as_deref()).await
+            && let Err(why) = self.hook(line, &leadership).run_after().await
         {
             say!(false, "--on-lost: {why}");
         }
-        // Unless we had it, what stands in it is another's: the name of a tree that may live.
-        if let Err(why) = if is_clear { self.berth.leave() } else { self.berth.let_go() } {
-            say!(false, "cannot unlock this machine's berth: {why}");
-        }
         // A seat that is given back says that all is well with those who had it before, unless it is on record that nothing was started.
         if !hides_nobody && answer(self.election.annotate(token, &Record::Idle.to_string())).await.is_err() {
+            self.leave_berth(is_clear);
             drop(leadership);
             return Ok(served);
         }
         let is_late = matches!(leadership.state(), State::Lost(_));
-        let released = match to {
-            Some(to) => leadership.hand_over(&to).await,
-            None => leadership.resign().await,
+        let release = async {
+            match to {
+                Some(to) => leadership.hand_over(&to).await,
+                None => leadership.resign().await,
+            }
         };
+        // The engine is told first: to write to the berth can take as long as it does, where the disk is busy. Whoever is elected on this machine waits for it.
+        let (released, ()) = tokio::join!(biased; release, async { self.leave_berth(is_clear) });
         if let Err(why) = &released {
             tracing::info!(%why, "not released");
         }
@@ -120,6 +122,14 @@ impl Terms<'_> {
             self.say_ended(token).await;
         }
         Ok(served)
+    }
+
+    /// Unless we had it, what stands in it is another's: the name of a tree that may live.
+    fn leave_berth(&self, is_ours: bool) {
+        let berth = &self.machine.berth;
+        if let Err(why) = if is_ours { berth.leave() } else { berth.let_go() } {
+            say!(false, "cannot unlock this machine's berth: {why}");
+        }
     }
 
     /// Says afterwards that nothing of a command lives whose supervisor was not heard in time: its host need not be fenced for it.
@@ -140,31 +150,10 @@ impl Terms<'_> {
         signals: &mut Signals,
         hides_nobody: &mut bool,
     ) -> Result<Way, Failure> {
-        let io = |why: std::io::Error| unwritable(std::path::Path::new("the berth of this machine"), &why);
-        let mut said = false;
-        while !self.berth.try_take().map_err(io)? {
-            if !said {
-                say!(self.wanted.candidacy.quiet, "waits for the former command on this machine to be dead");
-                said = true;
-            }
-            tokio::select! {
-                _ = leadership.stopping() => return Ok(Way::Lost),
-                told = signals.told() => return Ok(Way::Told(told)),
-                () = tokio::time::sleep(Duration::from_millis(1)) => {}
-            }
-        }
-        if let Some(cgroup) = self.berth.left_behind().map_err(io)? {
-            say!(false, "kills what a supervisor that was killed has left behind in {}", cgroup.path().display());
-            // The group alone: by descent from this process it would find its own guardian.
-            let killing = tokio::task::spawn_blocking(move || {
-                cgroup.kill_until_empty();
-                cgroup.remove();
-            });
-            tokio::select! {
-                _ = leadership.stopping() => return Ok(Way::Lost),
-                told = signals.told() => return Ok(Way::Told(told)),
-                _ = killing => {}
-            }
+        match self.machine.clear(leadership, signals, self.wanted.candidacy.quiet).await? {
+            Ok(()) => {}
+            Err(Uncleared::Lost) => return Ok(Way::Lost),
+            Err(Uncleared::Told(told)) => return Ok(Way::Told(told)),
         }
         if let Some(task) = self.task {
             let done = tokio::select! {
@@ -177,23 +166,22 @@ impl Terms<'_> {
                 return Ok(Way::AlreadyDone);
             }
         }
-        let here = Here::new(leadership.identity(), self.berth).map_err(io)?;
+        let here = Here::new(leadership.identity(), &self.machine.berth).map_err(at_the_berth)?;
         if self.fencing.is_wanted() {
             let way = self.fence(leadership, here.clone(), signals, hides_nobody).await;
-            if !matches!(way, Way::Clear) {
+            if !matches!(way, Way::Clear(_)) {
                 return Ok(way);
             }
         }
         if let Some(line) = &self.wanted.candidacy.on_elected {
-            let environment = self.environment(leadership);
-            let ended = tokio::select! {
-                _ = leadership.stopping() => return Ok(Way::Lost),
-                told = signals.told() => return Ok(Way::Told(told)),
-                ended = hook::shell(line, &environment, self.wanted.chdir.as_deref()) => ended,
-            };
-            if let Err(why) = ended {
-                say!(false, "--on-elected: {why}; gives the seat back");
-                return Ok(Way::Refused);
+            match self.hook(line, leadership).run_for(leadership, self.election.timing(), signals).await {
+                Ok(()) => {}
+                Err(Cut::Lost) => return Ok(Way::Lost),
+                Err(Cut::Told(told)) => return Ok(Way::Told(told)),
+                Err(Cut::Failed(why)) => {
+                    say!(false, "--on-elected: {why}; gives the seat back");
+                    return Ok(Way::Refused);
+                }
             }
         }
         Ok(self.put_on_record(leadership, &here, signals).await)
@@ -212,7 +200,7 @@ impl Terms<'_> {
             biased;
             _ = leadership.stopping() => Way::Lost,
             told = signals.told() => Way::Told(told),
-            () = takeover.settle() => Way::Clear,
+            () = takeover.settle() => Way::Clear(None),
             () = give_up => {
                 say!(false, "gives the seat back: no fence has succeeded in time");
                 Way::NotFenced
@@ -224,33 +212,33 @@ impl Terms<'_> {
 
     /// That a command runs is known to whoever comes next, before it does. Where nobody fences, nobody needs to wait for it.
     async fn put_on_record(&self, leadership: &Leadership, here: &Here, signals: &mut Signals) -> Way {
-        let write = keep_saying(self.election.clone(), leadership.token(), here.guarded());
         // Nor may it come after the word that the job is done.
         if !self.fencing.is_wanted() && self.task.is_none() {
-            tokio::spawn(tokio::time::timeout(self.election.timing().ttl(), write));
-            return Way::Clear;
+            return Way::Clear(Some(here.guarded()));
         }
+        let write = keep_saying(self.election.clone(), leadership.token(), here.guarded());
         tokio::select! {
             biased;
             _ = leadership.stopping() => Way::Lost,
             told = signals.told() => Way::Told(told),
-            () = write => Way::Clear,
+            () = write => Way::Clear(None),
         }
     }
 
     async fn work(
         &self,
         leadership: &Leadership,
+        record: Option<Record>,
         guarded: &mut Guarded,
         signals: &mut Signals,
         asked: &mut mpsc::UnboundedReceiver<Asked>,
     ) -> (Served, Option<String>) {
-        let mut work = Work { terms: self, leadership, stop: None, ending: None, frozen: false, to: None };
+        let mut work = Work { terms: self, leadership, record, stop: None, ending: None, frozen: false, to: None };
         let mut changes = leadership.changes();
         work.keep_lease(guarded);
         let mut command = self.command.clone();
         command.environment.extend(self.environment(leadership));
-        if let Err(why) = self.berth.name(guarded.cgroup().ok()) {
+        if let Err(why) = self.machine.berth.name(guarded.cgroup().ok()) {
             say!(false, "cannot write to this machine's berth: {why}");
             return (Served::NotStarted, None);
         }
@@ -271,6 +259,11 @@ impl Terms<'_> {
         (served, work.to)
     }
 
+    fn hook<'b>(&'b self, line: &'b str, leadership: &Leadership) -> Hook<'b> {
+        let (environment, directory) = (self.environment(leadership), self.wanted.chdir.as_deref());
+        Hook { line, environment, directory, berth: Some(&self.machine.berth) }
+    }
+
     fn environment(&self, leadership: &Leadership) -> Vec<(OsString, OsString)> {
         let mut environment = hook::environment(leadership);
         environment.extend(self.office.socket().map(|it| (OsString::from("INCUMBENT_SOCKET"), it.into_os_string())));
@@ -281,7 +274,8 @@ impl Terms<'_> {
 }
 
 enum Way {
-    Clear,
+    /// The command may be started. What is to be put on record then, if that has not been done.
+    Clear(Option<Record>),
     Lost,
     Told(Told),
     Refused,
@@ -300,6 +294,8 @@ enum Died {
 struct Work<'a> {
     terms: &'a Terms<'a>,
     leadership: &'a Leadership,
+    /// To be put on record when the command has been started: nobody waits for it, and the command does not wait for the engine.
+    record: Option<Record>,
     stop: Option<Stop>,
     ending: Option<Ending>,
     frozen: bool,
@@ -321,7 +317,7 @@ impl Work<'_> {
             tokio::select! {
                 biased;
                 event = guarded.next() => match event {
-                    Event::Started { pid } => say!(self.terms.wanted.candidacy.quiet, "started {} as process {pid}", self.terms.command.program.display()),
+                    Event::Started { pid } => self.on_start(pid),
                     Event::NotStarted { why } => {
                         say!(false, "the command was not started: {why}");
                         return Died::NeverLived;
@@ -361,6 +357,15 @@ impl Work<'_> {
                     }
                 }
             }
+        }
+    }
+
+    fn on_start(&mut self, pid: i32) {
+        say!(self.terms.wanted.candidacy.quiet, "started {} as process {pid}", self.terms.command.program.display());
+        if let Some(record) = self.record.take() {
+            let election = self.terms.election;
+            let write = keep_saying(election.clone(), self.leadership.token(), record);
+            tokio::spawn(tokio::time::timeout(election.timing().ttl(), write));
         }
     }
 
@@ -465,8 +470,4 @@ async fn keep_saying(election: Election, token: Token, record: Record) {
         tracing::info!(%why, %record, "not on record yet");
         tokio::time::sleep(SAY_AGAIN_AFTER).await;
     }
-}
-
-fn before(instant: Instant, span: Duration) -> Instant {
-    Instant::from_nanos(instant.as_nanos().saturating_sub(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
 }

@@ -9,12 +9,15 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use incumbent::Leadership;
+
 use self::badge::Badge;
 use self::term::{Served, Terms};
+use crate::candidacy::contend::{self, Next, Service, Unserved};
+use crate::candidacy::machine::Machine;
 use crate::candidacy::notify::Notify;
-use crate::candidacy::promise::Promise;
 use crate::candidacy::signals::Signals;
-use crate::candidacy::{CandidacyArguments, Elected, build, claim_identity, elected, file_of, say, state_directory};
+use crate::candidacy::{CandidacyArguments, build, claim_identity, state_directory};
 use crate::console::Console;
 use crate::elections::span;
 use crate::elections::target::Target;
@@ -63,31 +66,20 @@ pub(crate) struct SidecarArguments {
 /// Contends and answers until told to stop.
 pub(crate) fn run(wanted: &SidecarArguments, console: &mut Console<'_>) -> Result<Exit, Failure> {
     crate::elections::log::begin(wanted.candidacy.target.talk())?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|wrong| Failure::Io {
-        what: format!("cannot start: {wrong}"),
-        hint: "raise the limit of open files, or close some",
-    })?;
-    let notify = Notify::from_environment();
-    let ended = runtime.block_on(async {
-        tokio::select! {
-            ended = contend(wanted, &notify, console) => ended,
-            () = notify.keep_alive() => unreachable!("it never returns"),
-        }
-    });
-    notify.stopping();
-    // What waits for a file or a child in a thread must not keep the process.
-    runtime.shutdown_background();
-    ended
+    contend::run(async |notify| contend(wanted, notify, console).await)
 }
 
 async fn contend(wanted: &SidecarArguments, notify: &Notify, console: &mut Console<'_>) -> Result<Exit, Failure> {
     let mut signals = Signals::listen()?;
     let target = Target::find(&wanted.candidacy.target)?;
-    let _identity = match &target.identity {
-        Some(_) => claim_identity(&state_directory(&wanted.candidacy, &target)?, &wanted.candidacy, &target)?,
-        None => None,
+    // Where seats are leased nothing of this machine's is needed, but a name that was given.
+    let is_freed = target.place()?.scheme() == "file";
+    let directory = match is_freed || target.identity.is_some() {
+        true => Some(state_directory(&wanted.candidacy, &target)?),
+        false => None,
     };
-    let promise = promises(wanted, &target)?;
+    let _identity = directory.as_deref().map(|it| claim_identity(it, &wanted.candidacy, &target)).transpose()?;
+    let machine = directory.filter(|_| is_freed).map(|it| Machine::open(&it, &wanted.candidacy, &target)).transpose()?;
     let badge = wanted.file.clone().map(Badge::at).transpose()?;
     let mut office = Office::of(&wanted.candidacy.election, Stops::AreSaid);
     let address = office.open_port(wanted.listen, wanted.unprotected)?;
@@ -96,47 +88,36 @@ async fn contend(wanted: &SidecarArguments, notify: &Notify, console: &mut Conso
     let built = build(&wanted.candidacy, &target, office.metrics(), &mut signals).await?;
     let Some(election) = built else { return Ok(Exit::Done) };
     office.introduce(&election);
-    let terms = Terms { wanted, election: &election, office: &office, promise: promise.as_ref(), badge: badge.as_ref() };
-    let began = tokio::time::Instant::now();
-    let mut was_elected = false;
-    notify.ready();
-    let exit = loop {
-        say!(wanted.candidacy.quiet, "standing by for {}", wanted.candidacy.election);
-        notify.status("standing by");
-        let patience = wanted.candidacy.max_wait.filter(|_| !was_elected).map(|it| it.saturating_sub(began.elapsed()));
-        let leadership = match elected(&election, patience, &mut signals).await? {
-            Elected::Now(leadership) => leadership,
-            Elected::NotInTime => {
-                say!(false, "not elected within {:?}", wanted.candidacy.max_wait.unwrap_or_default());
-                break Exit::Unknown;
-            }
-            Elected::Told(_) => break Exit::Done,
-        };
-        was_elected = true;
-        notify.status(&format!("leads with token {}", leadership.token()));
-        let rest = match terms.serve(leadership, &mut signals).await {
-            Served::Told => break Exit::Done,
-            Served::Lost => continue,
-            // Who gave it away leaves it to others for a while.
-            Served::GivenAway => election.timing().rest(),
-            Served::Refused => AGAIN_AFTER_FAILURE,
-        };
-        tokio::select! {
-            () = tokio::time::sleep(rest) => {}
-            _ = signals.told() => break Exit::Done,
-        }
-    };
+    let terms = Terms { wanted, election: &election, office: &office, machine: machine.as_ref(), badge: badge.as_ref() };
+    let exit = contend::contend(&wanted.candidacy, &election, notify, &mut signals, &mut Sidecar { terms }).await?;
     office.close().await;
-    // A place in the line that nobody serves would hold up the others until its time has passed.
-    let _ = tokio::time::timeout(election.timing().request_timeout() * 4, election.close()).await;
+    contend::leave_the_line(election).await;
     Ok(exit)
 }
 
-/// Where promises are left on this machine, if the kernel frees the seat as soon as its holder dies.
-fn promises(wanted: &SidecarArguments, target: &Target) -> Result<Option<Promise>, Failure> {
-    if target.place()?.scheme() != "file" {
-        return Ok(None);
+struct Sidecar<'a> {
+    terms: Terms<'a>,
+}
+
+impl Service for Sidecar<'_> {
+    async fn want(&mut self, _: &mut Signals) -> Result<(), Exit> {
+        Ok(())
     }
-    let directory = state_directory(&wanted.candidacy, target)?;
-    Ok(Some(Promise::at(file_of(&directory, &wanted.candidacy, target, "promise")?)))
+
+    async fn serve(&mut self, leadership: Leadership, signals: &mut Signals) -> Result<Next, Failure> {
+        Ok(match self.terms.serve(leadership, signals).await {
+            Served::Told => Next::End(Exit::Done),
+            Served::Lost => Next::CONTEND,
+            // Who gave it away leaves it to others for a while.
+            Served::GivenAway => Next::ContendAfter(self.terms.election.timing().rest()),
+            Served::Refused => Next::ContendAfter(AGAIN_AFTER_FAILURE),
+        })
+    }
+
+    fn unserved(&self, why: Unserved) -> Exit {
+        match why {
+            Unserved::Told(_) => Exit::Done,
+            Unserved::NotInTime => Exit::Unknown,
+        }
+    }
 }

@@ -6,19 +6,18 @@
 //!           -> stopped: given back          not said, or the hook failed: not renewed any more, ends with its lease
 //! ```
 
-use std::time::Duration;
-
 use incumbent::leadership::Changes;
 use incumbent::{Election, Leadership, Reason, State};
-use incumbent_protocol::time::Instant;
 use incumbent_supervisor::clock;
 use tokio::sync::mpsc;
 
 use super::SidecarArguments;
 use super::badge::Badge;
+use crate::candidacy::hook::{self, Cut, Hook};
+use crate::candidacy::machine::{Machine, Uncleared};
 use crate::candidacy::promise::Promise;
 use crate::candidacy::signals::Signals;
-use crate::candidacy::{hook, say};
+use crate::candidacy::{before, say};
 use crate::office::{Asked, Office};
 
 /// What all terms have in common.
@@ -26,7 +25,8 @@ pub(super) struct Terms<'a> {
     pub(super) wanted: &'a SidecarArguments,
     pub(super) election: &'a Election,
     pub(super) office: &'a Office,
-    pub(super) promise: Option<&'a Promise>,
+    /// Where the kernel frees the seat as soon as its holder dies.
+    pub(super) machine: Option<&'a Machine>,
     pub(super) badge: Option<&'a Badge>,
 }
 
@@ -79,35 +79,45 @@ impl Terms<'_> {
         drop(asked);
         self.leave(leadership, &stop, work).await;
         self.office.end();
+        if let Some(Err(why)) = self.machine.map(|it| it.berth.let_go()) {
+            say!(false, "cannot unlock this machine's berth: {why}");
+        }
         served
     }
 
-    /// What somebody was told before has passed, and the hook has run.
+    /// What was before has passed, and the hook has run.
     async fn enter(&self, leadership: &Leadership, signals: &mut Signals) -> Result<(), Served> {
-        let mut said = false;
-        while let Some(left) = self.promise.map(Promise::of_others).filter(|it| !it.is_zero()) {
-            if !std::mem::replace(&mut said, true) {
-                say!(self.wanted.candidacy.quiet, "waits for what a former sidecar on this machine has promised to pass");
-            }
-            tokio::select! {
-                _ = leadership.stopping() => return Err(Served::Lost),
-                _ = signals.told() => return Err(Served::Told),
-                () = tokio::time::sleep(left) => {}
+        if let Some(machine) = self.machine {
+            match machine.clear(leadership, signals, self.wanted.candidacy.quiet).await {
+                Ok(Ok(())) => {}
+                Ok(Err(Uncleared::Lost)) => return Err(Served::Lost),
+                Ok(Err(Uncleared::Told(_))) => return Err(Served::Told),
+                Err(why) => {
+                    say!(false, "{}; gives the seat back", why.message().map_or("", |(what, _)| what));
+                    return Err(Served::Refused);
+                }
             }
         }
         if let Some(line) = &self.wanted.candidacy.on_elected {
-            let environment = hook::environment(leadership);
-            let ended = tokio::select! {
-                _ = leadership.stopping() => return Err(Served::Lost),
-                _ = signals.told() => return Err(Served::Told),
-                ended = hook::shell(line, &environment, None) => ended,
-            };
-            if let Err(why) = ended {
-                say!(false, "--on-elected: {why}; gives the seat back");
-                return Err(Served::Refused);
+            match self.hook(line, leadership).run_for(leadership, self.election.timing(), signals).await {
+                Ok(()) => {}
+                Err(Cut::Lost) => return Err(Served::Lost),
+                Err(Cut::Told(_)) => return Err(Served::Told),
+                Err(Cut::Failed(why)) => {
+                    say!(false, "--on-elected: {why}; gives the seat back");
+                    return Err(Served::Refused);
+                }
             }
         }
         Ok(())
+    }
+
+    fn hook<'b>(&'b self, line: &'b str, leadership: &Leadership) -> Hook<'b> {
+        Hook { line, environment: hook::environment(leadership), directory: None, berth: self.machine.map(|it| &it.berth) }
+    }
+
+    fn promise(&self) -> Option<&Promise> {
+        self.machine.and_then(|it| it.promise.as_ref())
     }
 
     async fn work(
@@ -121,7 +131,7 @@ impl Terms<'_> {
             say!(false, "{why}; gives the seat back");
             return (Served::Refused, Stop::Unfit(why), Work::Stopped);
         }
-        self.office.work(self.promise.cloned());
+        self.office.work(self.promise().cloned());
         let stop = self.hold(leadership, &mut changes, signals, asked).await;
         self.office.stop(&stop.reason());
         if let Some(badge) = self.badge {
@@ -140,7 +150,7 @@ impl Terms<'_> {
 
     /// Tells the lease as it stands to those who are not asked: first what was promised, for others to wait for it.
     fn extend(&self, leadership: &Leadership) -> Result<(), String> {
-        if let Some(promise) = self.promise {
+        if let Some(promise) = self.promise() {
             promise.make(leadership.deadline()).map_err(|why| format!("cannot leave a promise: {why}"))?;
         }
         match self.badge.map(|it| it.show(leadership)) {
@@ -230,7 +240,7 @@ impl Terms<'_> {
         let mut work = work;
         if work != Work::IsLeftAlone
             && let Some(line) = &self.wanted.candidacy.on_lost
-            && let Err(why) = hook::shell(line, &hook::environment(&leadership), None).await
+            && let Err(why) = self.hook(line, &leadership).run_after().await
         {
             say!(false, "--on-lost: {why}; the seat is not given back, it is free when the lease has ended");
             work = Work::MayGoOn;
@@ -238,7 +248,7 @@ impl Terms<'_> {
         match work {
             Work::Stopped => {
                 self.office.stopped();
-                if let Some(promise) = self.promise {
+                if let Some(promise) = self.promise() {
                     promise.keep();
                 }
                 let released = match stop {
@@ -276,8 +286,4 @@ impl Stop {
             Stop::Unfit(why) => why.clone(),
         }
     }
-}
-
-fn before(instant: Instant, span: Duration) -> Instant {
-    Instant::from_nanos(instant.as_nanos().saturating_sub(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
 }

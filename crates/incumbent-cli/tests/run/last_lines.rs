@@ -4,7 +4,9 @@ use std::net::UdpSocket;
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
+use incumbent_supervisor::cgroup::Cgroup;
 use incumbent_supervisor::clock;
+use incumbent_testbed::{Redis, Server as _};
 use rustix::process::Signal;
 
 use crate::shell::processes::signal;
@@ -39,6 +41,37 @@ fn a_host_that_was_stopped_as_a_whole_sends_nothing_after_its_deadline() {
     assert_eq!(resumed_in_vain, 0, "datagrams after the deadline");
     run.ends(122);
     world.nothing_lives();
+}
+
+/// As a machine that is suspended: everything of the host stands still across the deadline, another leads, and then all of it goes on at once. Whoever is scheduled first, the
+/// command or the guardian that kills it, what the command does by itself in that instant is not promised; that nothing of it leaves the host is.
+#[test]
+fn a_host_that_was_frozen_as_a_whole_sends_nothing_when_it_goes_on_while_another_leads() {
+    let redis = Redis::debian().start().unwrap();
+    let url = format!("redis://{}/frozen", redis.address());
+    let (world, elsewhere) = (World::new(Hold::Group), World::new(Hold::Group));
+    let listener = UdpSocket::bind("127.0.0.1:0").unwrap();
+    listener.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    let beats = || listener.recv(&mut [0; 16]).is_ok();
+    let (own, other) = (world.path("state"), elsewhere.path("state"));
+    let on = ["--on", &url, "--ttl", "3s", "--after-loss", "exit", "--state-dir"];
+    let script = format!("{SENDER}{}", listener.local_addr().unwrap().port());
+    let host = Cgroup::make(&format!("incumbent-frozen-{}", std::process::id())).unwrap();
+    let frozen = world.start_in(&host, &[&on[..], &[own.to_str().unwrap(), "--network-fence"]].concat(), &script);
+    incumbent_testbed::eventually("the command is heard", beats);
+    let next = elsewhere.start(&[&on[..], &[other.to_str().unwrap()]].concat(), "echo leads; sleep 1000");
+    host.freeze().unwrap();
+    next.hear("leads");
+    // What was sent before.
+    while beats() {}
+    host.thaw().unwrap();
+    let sent_in_vain = (0..20).filter(|_| beats()).count();
+    assert_eq!(sent_in_vain, 0, "datagrams after the deadline");
+    frozen.ends(122);
+    world.nothing_lives();
+    drop(frozen);
+    host.kill_until_empty();
+    host.remove();
 }
 
 #[test]

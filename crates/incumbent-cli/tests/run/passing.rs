@@ -42,6 +42,28 @@ fn streams_and_arguments_pass_as_they_are() {
     assert_eq!(text(&output.stderr), "complaint\n", "quiet means that only the command speaks");
 }
 
+/// The guardian is spared when memory is short, and preferred when the processors are; what it watches over is not.
+#[test]
+fn the_command_has_the_standing_of_whoever_started_it() {
+    let world = World::new(Hold::Group);
+    let standing = |id: &str| format!("cat /proc/{id}/oom_score_adj; ps -o nice= -p {id}");
+    let script = format!("{}; echo; {}", standing("$$"), standing("$PPID"));
+    let mut command = std::process::Command::new("nice");
+    let run = world.run(&["--quiet"], &script);
+    command.args(["-n", "3"]).arg(run.get_program()).args(run.get_args()).current_dir(world.path(""));
+    command.env("XDG_RUNTIME_DIR", world.runtime());
+    let output = ends(command, 0);
+    let said = text(&output.stdout);
+    let (own, guardian) = said.split_once("\n\n").unwrap();
+    let words = |it: &str| it.split_whitespace().map(|it| it.parse::<i32>().unwrap()).collect::<Vec<_>>();
+    let here: i32 = std::fs::read_to_string("/proc/self/oom_score_adj").unwrap().trim().parse().unwrap();
+    assert_eq!(words(own), [here, 3]);
+    // To be spared takes a right that root does not have everywhere.
+    if rustix::process::geteuid().is_root() {
+        assert_eq!(words(guardian)[1], -7);
+    }
+}
+
 #[test]
 fn a_signal_that_is_meant_for_the_command_reaches_it() {
     let world = World::new(Hold::Group);

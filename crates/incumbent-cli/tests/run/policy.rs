@@ -51,6 +51,51 @@ fn hooks_run_before_the_command_and_after_it_while_the_seat_is_held() {
 }
 
 #[test]
+fn a_hook_and_all_that_it_has_started_end_with_it_and_die_with_the_supervisor() {
+    for hold in [Hold::Group, Hold::Descent] {
+        let world = World::new(hold);
+        // What it leaves behind ends with it.
+        ends(world.run(&["--on-elected", &world.hook("daemon a")], "exit 0"), 0);
+        assert!(!world.read("a").is_empty(), "it had lived");
+        world.nothing_lives();
+        let run = world.start(&["--on-elected", &world.hook("daemon b; touch hooked; sleep 1000")], "touch ran");
+        eventually("the hook is under way", || world.path("hooked").exists());
+        assert!(!world.living().is_empty());
+        run.signal(Signal::KILL);
+        run.is_killed();
+        // The next one waits for it, whoever is faster.
+        ends(world.run(&[], "exit 3"), 3);
+        world.nothing_lives();
+        assert!(!world.path("ran").exists());
+    }
+}
+
+#[test]
+fn a_hook_is_killed_when_the_process_is_told_to_end() {
+    let world = World::new(Hold::Group);
+    let run = world.start(&["--on-elected", &world.hook("daemon a; touch hooked; sleep 1000")], "touch ran");
+    eventually("the hook is under way", || world.path("hooked").exists());
+    run.signal(Signal::TERM);
+    run.ends(143);
+    world.nothing_lives();
+    assert!(!world.path("ran").exists());
+}
+
+#[test]
+fn the_directory_of_a_supervisor_that_was_killed_is_swept_by_the_next() {
+    let world = World::new(Hold::Group);
+    let run = world.start(&[], "echo ready; sleep 1000");
+    run.hear("ready");
+    let rooms = || std::fs::read_dir(world.runtime()).unwrap().count();
+    assert_eq!(rooms(), 1);
+    run.signal(Signal::KILL);
+    run.is_killed();
+    assert_eq!(rooms(), 1, "it could not clean up");
+    ends(world.run(&[], "exit 3"), 3);
+    assert_eq!(rooms(), 0);
+}
+
+#[test]
 fn a_host_that_is_not_fit_does_not_contend_and_leaves_when_it_becomes_so() {
     let world = World::new(Hold::Group);
     let options = ["--health", "test -e fit", "--health-every", "20ms", "--after-loss", "exit"];

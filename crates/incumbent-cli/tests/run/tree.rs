@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use incumbent_supervisor::cgroup::Cgroup;
-use incumbent_testbed::{Redis, Server as _};
+use incumbent_testbed::{Redis, Server as _, eventually};
 use rustix::process::Signal;
 
-use crate::shell::processes::{kill_at_once, lives, signal};
+use crate::shell::processes::{children_of, guardians_of, kill_at_once, lives, signal, stands_still};
 use crate::shell::{ends, text};
 use crate::world::{Hold, Supervised, World, all_die, number_in};
 
@@ -99,6 +99,50 @@ fn a_supervisor_that_is_killed_takes_the_tree_with_it() {
 }
 
 #[test]
+fn a_guardian_that_is_stopped_when_its_supervisor_is_killed_is_woken_by_the_kernel_and_kills_the_tree() {
+    for hold in BOTH {
+        let world = World::new(hold);
+        let run = world.start(&[], "daemon d; echo ready; sleep 1000");
+        run.hear("ready");
+        let (guardian, tree) = (run.guardian(), world.living());
+        assert!(tree.len() >= 2);
+        signal(guardian, Signal::STOP);
+        eventually("the guardian is stopped", || stands_still(guardian));
+        run.signal(Signal::KILL);
+        run.is_killed();
+        all_die("the guardian has done its work", &[guardian]);
+        world.nothing_lives();
+    }
+}
+
+#[test]
+fn a_launcher_that_is_killed_while_it_waits_costs_nothing_and_one_that_waits_ends_with_its_guardian() {
+    for hold in BOTH {
+        let world = World::new(hold);
+        let leader = world.start(&[], "echo ready; sleep 1000");
+        leader.hear("ready");
+        let standby = world.start(&[], "echo ready; sleep 1000");
+        let launchers = || guardians_of(standby.id()).first().map(|it| children_of(*it)).unwrap_or_default();
+        eventually("the launcher of the next command waits", || launchers().len() == 1);
+        let waiting = launchers();
+        signal(waiting[0], Signal::KILL);
+        all_die("the launcher", &waiting);
+        let third = world.start(&[], "echo never");
+        let beneath = || guardians_of(third.id()).first().map(|it| children_of(*it)).unwrap_or_default();
+        eventually("a third one waits too", || beneath().len() == 1);
+        let waiting = beneath();
+        third.signal(Signal::KILL);
+        all_die("what waits for a supervisor that was killed", &waiting);
+        leader.signal(Signal::TERM);
+        leader.ends(143);
+        standby.hear("ready");
+        standby.signal(Signal::TERM);
+        standby.ends(143);
+        world.nothing_lives();
+    }
+}
+
+#[test]
 fn a_guardian_that_is_killed_takes_the_tree_with_it_and_the_next_term_has_another() {
     for hold in BOTH {
         let world = World::new(hold);
@@ -156,7 +200,8 @@ fn a_guardian_whose_supervisor_is_stopped_kills_the_tree_by_its_own_clock() {
         let tree = world.living();
         run.signal(Signal::STOP);
         all_die("the tree of a stopped supervisor", &tree);
-        world.nothing_lives();
+        // Nobody tells us that it is done: the supervisor stands still.
+        eventually("whoever was born since is dead too", || world.living().is_empty());
         run.signal(Signal::CONT);
         let second = run.hear("ready ");
         assert!(first.parse::<u64>().unwrap() < second.parse::<u64>().unwrap());

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use incumbent_supervisor::cgroup::Cgroup;
 use incumbent_testbed::{Contender, eventually};
 use rustix::process::Signal;
 
@@ -58,6 +59,11 @@ impl World {
         self.folder.path().join(name)
     }
 
+    /// Where its sockets are.
+    pub(crate) fn runtime(&self) -> &std::path::Path {
+        self.runtime.path()
+    }
+
     /// What a file in it says; nothing if it is not there.
     pub(crate) fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.path(name)).unwrap_or_default()
@@ -71,6 +77,11 @@ impl World {
         let mark = format!("{MARK}={}", self.mark);
         let command = ["--", "env", &mark, "sh", "-c", &script];
         self.incumbent(&[&["run", "job"], &on[..], options, &command].concat())
+    }
+
+    /// A line for a hook, whose processes bear the mark too.
+    pub(crate) fn hook(&self, script: &str) -> String {
+        format!("export {MARK}={};{DAEMON}{script}", self.mark)
     }
 
     /// `incumbent` with any arguments, in this world.
@@ -95,6 +106,19 @@ impl World {
     /// Starts [`World::run`] and listens to what its command says.
     pub(crate) fn start(&self, options: &[&str], script: &str) -> Supervised {
         Supervised { contender: Contender::start(&self.run(options, script)).unwrap() }
+    }
+
+    /// The same in a control group, which stands for the whole host: all that it starts is in it too.
+    pub(crate) fn start_in(&self, host: &Cgroup, options: &[&str], script: &str) -> Supervised {
+        let run = self.run(options, script);
+        let mut inside = Command::new("sh");
+        inside
+            .args(["-c", r#"echo 0 > "$0/cgroup.procs" && exec "$@""#])
+            .arg(host.path())
+            .arg(run.get_program())
+            .args(run.get_args());
+        inside.current_dir(self.folder.path()).env("HOME", self.folder.path()).env("XDG_RUNTIME_DIR", self.runtime.path());
+        Supervised { contender: Contender::start(&inside).unwrap() }
     }
 
     /// Asks for something of the election, which must come to pass.

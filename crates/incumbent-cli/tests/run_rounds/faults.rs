@@ -7,7 +7,7 @@ use incumbent_supervisor::cgroup::Cgroup;
 use rustix::process::Signal;
 
 use crate::hosts::{COUNT, Hosts, Leading, Place};
-use crate::shell::processes::{kill_at_once, signal};
+use crate::shell::processes::{kill_at_once, signal, stands_still};
 
 /// One thing that goes wrong. Each ends the term of whoever leads.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -24,6 +24,8 @@ pub(crate) enum Fault {
     SupervisorStopped,
     /// Stopped, and then the leadership ends.
     GuardianStopped,
+    /// The guardian stopped, and then the supervisor killed: the kernel wakes the guardian.
+    SupervisorKilledBesideAStoppedGuardian,
     /// The whole tree stopped, and then the leadership ends.
     CommandStopped,
     /// A supervisor that waits is stopped while the seat becomes free, and goes on when another has it.
@@ -32,6 +34,10 @@ pub(crate) enum Fault {
     LeaderCutOff,
     /// The same, but nobody is told.
     LeaderPartitioned,
+    /// The leader's network device goes down, and it is told.
+    LinkTakenDown,
+    /// The leader's cable is unplugged at the far end, and nobody is told.
+    CableUnplugged,
     /// Nobody's way leads anywhere.
     AllPartitioned,
     EngineKilled,
@@ -51,6 +57,7 @@ impl Fault {
             Fault::HostKilled,
             Fault::SupervisorStopped,
             Fault::GuardianStopped,
+            Fault::SupervisorKilledBesideAStoppedGuardian,
             Fault::CommandStopped,
             Fault::StandbyStopped,
             Fault::Resigned,
@@ -59,9 +66,15 @@ impl Fault {
         ];
         let own = match place {
             Place::Files => &[Fault::SupervisorAndGuardianKilled][..],
-            Place::Server(..) => {
-                &[Fault::LeaderCutOff, Fault::LeaderPartitioned, Fault::AllPartitioned, Fault::EngineKilled, Fault::EnginePaused]
-            }
+            Place::Server(..) => &[
+                Fault::LeaderCutOff,
+                Fault::LeaderPartitioned,
+                Fault::LinkTakenDown,
+                Fault::CableUnplugged,
+                Fault::AllPartitioned,
+                Fault::EngineKilled,
+                Fault::EnginePaused,
+            ],
         };
         // Descent cannot answer this one.
         let with_groups = if groups_can_be_made() { &[Fault::SupervisorAndGuardianKilled][..] } else { &[] };
@@ -77,11 +90,7 @@ impl Hosts {
         let Leading { token, host } = leading;
         let other = (host + 1 + usize::try_from(chance.below(COUNT as u64 - 1)).expect("fits")) % COUNT;
         match fault {
-            Fault::CommandKilled => {
-                // The one that the guardian started is the older of the two.
-                let tree = self.all[host].tree();
-                signal(tree.into_iter().min().expect("it leads"), Signal::KILL);
-            }
+            Fault::CommandKilled => signal(self.all[host].command(), Signal::KILL),
             Fault::SupervisorKilled => kill_at_once(&self.supervisor(host)),
             Fault::GuardianKilled => kill_at_once(&self.guardian(host)),
             Fault::HostKilled => {
@@ -92,6 +101,13 @@ impl Hosts {
             Fault::GuardianStopped => {
                 let guardian = self.guardian(host);
                 self.stopped_while_the_term_ends(leading, &guardian);
+            }
+            Fault::SupervisorKilledBesideAStoppedGuardian => {
+                let guardian = self.guardian(host);
+                each(&guardian, Signal::STOP);
+                // One that stops only after its supervisor's death is woken by nobody.
+                incumbent_testbed::eventually("it is stopped", || guardian.iter().all(|it| stands_still(*it)));
+                each(&self.supervisor(host), Signal::KILL);
             }
             Fault::CommandStopped => {
                 let tree = self.all[host].tree();
@@ -114,6 +130,16 @@ impl Hosts {
                 let _ = self.leader_after(token, |it| it != host);
                 self.relay(host).heal();
             }
+            Fault::LinkTakenDown => {
+                self.network(host).take_down();
+                let _ = self.leader_after(token, |it| it != host);
+                self.network(host).mend();
+            }
+            Fault::CableUnplugged => {
+                self.network(host).unplug();
+                let _ = self.leader_after(token, |it| it != host);
+                self.network(host).mend();
+            }
             Fault::AllPartitioned => {
                 let tree = self.all[host].tree();
                 (0..COUNT).for_each(|it| self.relay(it).partition());
@@ -129,7 +155,14 @@ impl Hosts {
             }
             Fault::Evicted => self.ask(&["evict", "job"], token),
         }
-        if matches!(fault, Fault::SupervisorKilled | Fault::HostKilled | Fault::SupervisorAndGuardianKilled) {
+        let is_supervisor_gone = matches!(
+            fault,
+            Fault::SupervisorKilled
+                | Fault::HostKilled
+                | Fault::SupervisorAndGuardianKilled
+                | Fault::SupervisorKilledBesideAStoppedGuardian
+        );
+        if is_supervisor_gone {
             // Not before it is gone: its successor would be refused for having its name.
             let host = &self.all[host];
             incumbent_testbed::eventually("the supervisor is gone", || host.supervisor().is_none());
@@ -184,7 +217,15 @@ impl Hosts {
     }
 
     fn relay(&self, host: usize) -> &incumbent_testbed::Relay {
-        self.all[host].relay.as_ref().expect("the place is a server")
+        &self.way(host).relay
+    }
+
+    fn network(&self, host: usize) -> &crate::network::Network {
+        &self.way(host).network
+    }
+
+    fn way(&self, host: usize) -> &crate::hosts::Way {
+        self.all[host].way.as_ref().expect("the place is a server")
     }
 }
 

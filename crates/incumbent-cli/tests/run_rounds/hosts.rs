@@ -1,4 +1,4 @@
-//! Three hosts on one machine, and the engine behind a relay for each of them.
+//! Three hosts on one machine, each with a network of its own, and the engine behind a relay for each of them.
 
 use std::path::PathBuf;
 
@@ -6,6 +6,7 @@ use incumbent_protocol::chance::Chance;
 use incumbent_testbed::{Contender, Relay, Server, eventually};
 use rustix::process::Signal;
 
+use crate::network::Network;
 use crate::oracle::{self, Terms};
 use crate::shell;
 use crate::shell::processes::{MARK, guardians_of, lives, marked, signal};
@@ -16,6 +17,15 @@ pub(crate) const COUNT: usize = 3;
 const TTL: &str = "2s";
 /// One command in four holds this much.
 const LARGE_MIB: u32 = 256;
+
+/// How much memory the commands hold.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Size {
+    /// One in four is large.
+    Mixed,
+    /// All of them so many MiB.
+    Mebibytes(u32),
+}
 
 /// Where the election is.
 pub(crate) enum Place {
@@ -35,12 +45,18 @@ impl Place {
     }
 }
 
+/// How a host gets to the server: the cable of its own network, then a relay.
+pub(crate) struct Way {
+    pub(crate) network: Network,
+    pub(crate) relay: Relay,
+}
+
 /// A supervisor, and what is beneath it.
 pub(crate) struct Host {
     pub(crate) name: String,
     url: String,
-    /// Its way to the server.
-    pub(crate) relay: Option<Relay>,
+    /// Its way to the server, and the network in which that begins.
+    pub(crate) way: Option<Way>,
     mark: String,
     supervisor: Contender,
     /// What former supervisors of it said.
@@ -58,6 +74,13 @@ impl Host {
         self.supervisor().and_then(|it| guardians_of(it).first().copied())
     }
 
+    /// The process that its guardian has started last, as its supervisor says: numbers of processes begin anew, so the smallest need not be the oldest.
+    #[track_caller]
+    pub(crate) fn command(&self) -> u32 {
+        let said = self.supervisor.process().log_tail(usize::MAX);
+        said.lines().rev().find_map(|it| it.split_once(" as process ")?.1.parse().ok()).expect("it has started one")
+    }
+
     /// All living processes of its command.
     pub(crate) fn tree(&self) -> Vec<u32> {
         marked(&self.mark)
@@ -72,6 +95,17 @@ pub(crate) struct Hosts {
     pub(crate) place: Place,
     pub(crate) all: Vec<Host>,
     pub(crate) seed: u64,
+    size: Size,
+}
+
+impl Size {
+    fn of(self, seed: u64) -> u32 {
+        match self {
+            Size::Mixed if Chance::new(seed).below(4) == 0 => LARGE_MIB,
+            Size::Mixed => 0,
+            Size::Mebibytes(size) => size,
+        }
+    }
 }
 
 /// A term that has begun and not ended.
@@ -83,25 +117,27 @@ pub(crate) struct Leading {
 
 impl Hosts {
     /// Starts them.
-    pub(crate) fn begin(engine: &str, place: Place, seed: u64) -> Hosts {
+    pub(crate) fn begin(engine: &str, place: Place, seed: u64, size: Size) -> Hosts {
         let folder = tempfile::Builder::new().prefix("rounds-").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         std::fs::create_dir(folder.path().join("records")).unwrap();
         let runtime = tempfile::tempdir().unwrap();
         let mut all = Vec::new();
         for number in 1..=COUNT {
-            let (url, relay) = match &place {
+            let (url, way) = match &place {
                 Place::Files => (format!("file:{}", folder.path().join("elections").display()), None),
                 Place::Server(server, url) => {
                     let relay = Relay::before(&server.address()).unwrap();
-                    (url(&relay.address()), Some(relay))
+                    let network = Network::to(relay.address());
+                    (url(&network.address()), Some(Way { network, relay }))
                 }
             };
             let (name, mark) = (format!("host-{number}"), format!("{}-{engine}-{number}", std::process::id()));
-            let mut command = supervise(&folder.path().join("records"), &name, &url, &mark, seed + number as u64);
+            let mut command = supervise(&folder.path().join("records"), &name, &url, &mark, size.of(seed + number as u64));
             command.env("XDG_RUNTIME_DIR", runtime.path());
-            all.push(Host { name, url, relay, mark, supervisor: Contender::start(&command).unwrap(), story: String::new() });
+            let supervisor = start(way.as_ref(), &command);
+            all.push(Host { name, url, way, mark, supervisor, story: String::new() });
         }
-        Hosts { folder, runtime, place, all, seed }
+        Hosts { folder, runtime, place, all, seed, size }
     }
 
     fn records(&self) -> PathBuf {
@@ -112,6 +148,11 @@ impl Hosts {
     #[track_caller]
     pub(crate) fn terms(&self) -> Terms {
         oracle::read(&self.records()).unwrap_or_else(|why| panic!("{why}\n{}", self.story()))
+    }
+
+    /// What commands have said that found something of another alive.
+    pub(crate) fn overlaps(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("overlaps")).unwrap_or_default()
     }
 
     /// Waits until a term with a greater token is under way on a host for which `wanted` holds, with both of its processes.
@@ -135,11 +176,12 @@ impl Hosts {
         let records = self.records();
         for (number, host) in self.all.iter_mut().enumerate() {
             if host.supervisor().is_none() {
-                let mut command = supervise(&records, &host.name, &host.url, &host.mark, self.seed + round * 10 + number as u64);
+                let size = self.size.of(self.seed + round * 10 + number as u64);
+                let mut command = supervise(&records, &host.name, &host.url, &host.mark, size);
                 command.env("XDG_RUNTIME_DIR", self.runtime.path());
                 host.story += &host.supervisor.process().log_tail(usize::MAX);
                 host.story += "\n-- started again\n";
-                host.supervisor = Contender::start(&command).unwrap();
+                host.supervisor = start(host.way.as_ref(), &command);
             }
         }
     }
@@ -197,10 +239,17 @@ impl Drop for Hosts {
     }
 }
 
-fn supervise(records: &std::path::Path, name: &str, url: &str, mark: &str, seed: u64) -> std::process::Command {
+/// Starts a command on a host that has this way to the server; where there is no server there is no network either.
+fn start(way: Option<&Way>, command: &std::process::Command) -> Contender {
+    match way {
+        Some(way) => Contender::start(&way.network.enter(command)).unwrap(),
+        None => Contender::start(command).unwrap(),
+    }
+}
+
+fn supervise(records: &std::path::Path, name: &str, url: &str, mark: &str, size: u32) -> std::process::Command {
     let state = records.with_file_name(format!("state-{name}"));
     let recorder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/run_rounds/recorder.pl");
-    let size = if Chance::new(seed).below(4) == 0 { LARGE_MIB } else { 0 };
     let mut command = shell::incumbent(&["run", "job", "--on", url, "--ttl", TTL, "--identity", name]);
     command.arg("--state-dir").arg(state).args(["--grace", "200ms", "--restart", "always", "--back-off", "20ms", "--"]);
     command.args(["env", &format!("{MARK}={mark}"), "perl", recorder]).arg(records).arg(name).arg(size.to_string());

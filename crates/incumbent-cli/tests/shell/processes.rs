@@ -29,6 +29,11 @@ pub(crate) fn guardians_of(supervisor: u32) -> Vec<u32> {
     all().into_iter().filter(|id| parent(*id) == Some(supervisor)).filter(is_guardian).collect()
 }
 
+/// The living processes whose parent is this one.
+pub(crate) fn children_of(id: u32) -> Vec<u32> {
+    all().into_iter().filter(|it| parent(*it) == Some(id) && lives(*it)).collect()
+}
+
 /// Whether a process of this id is alive. One that nobody has buried yet is not.
 pub(crate) fn lives(id: u32) -> bool {
     letter(id).is_some_and(|it| !matches!(it, 'Z' | 'X'))
