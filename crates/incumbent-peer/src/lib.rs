@@ -4,3 +4,4 @@
 //! library makes those of it.
 
 pub mod clock;
+pub mod packet;
