@@ -59,7 +59,7 @@ impl Exchange {
         same_settings(&settings, &board.settings).map_err(Fault::Unwelcome)?;
         self.check_member(&mut board, passport, connection.remote).map_err(Fault::Unwelcome)?;
         if let Purpose::Lane(Lane::Bulk) = purpose {
-            same_process(&board, passport).map_err(Fault::Unwelcome)?;
+            same_process(&board, passport)?;
         }
         Ok(passport)
     }
@@ -79,15 +79,25 @@ impl Exchange {
                 connection.write(Packet::Welcome(Welcome { version, passport: self.passport, settings })).await?;
                 Ok(admitted)
             }
-            Err(why) => {
-                connection.write(Packet::Refusal { why: why.clone() }).await?;
-                connection.stream.shut().await;
-                Err(Fault::Unwelcome(why))
+            Err(fault) => {
+                if let Fault::Unwelcome(why) = &fault {
+                    connection.write(Packet::Refusal { why: why.clone() }).await?;
+                    connection.stream.shut().await;
+                }
+                Err(fault)
             }
         }
     }
 
-    fn admit(&self, hello: Hello, connection: &Connection) -> Result<Admitted, String> {
+    fn admit(&self, hello: Hello, connection: &Connection) -> Result<Admitted, Fault> {
+        let admitted = self.examine(&hello, connection).map_err(Fault::Unwelcome)?;
+        if let Admitted::Member(passport, Lane::Bulk) = admitted {
+            same_process(&self.board(), passport)?;
+        }
+        Ok(admitted)
+    }
+
+    fn examine(&self, hello: &Hello, connection: &Connection) -> Result<Admitted, String> {
         let me = self.me();
         if hello.oldest > VERSION || hello.version < VERSION_OLDEST {
             let theirs = format!("{} to {}", hello.oldest, hello.version);
@@ -123,11 +133,7 @@ impl Exchange {
             Purpose::Lane(_) if passport.id > me => {
                 Err(format!("node {} should knock, not dial, as its id is the greater", passport.id))
             }
-            Purpose::Lane(Lane::Bulk) => {
-                same_process(&board, passport)?;
-                Ok(Admitted::Member(passport, Lane::Bulk))
-            }
-            Purpose::Lane(Lane::Urgent) => Ok(Admitted::Member(passport, Lane::Urgent)),
+            Purpose::Lane(lane) => Ok(Admitted::Member(passport, lane)),
             Purpose::Knock => Ok(Admitted::Knocker(passport.id)),
         }
     }
@@ -172,11 +178,11 @@ fn same_settings(theirs: &str, ours: &str) -> Result<(), String> {
 }
 
 /// A lane for long packets must lead to the same process as the other.
-fn same_process(board: &Board, passport: Passport) -> Result<(), String> {
-    let first = board.posts.get(&passport.id).and_then(|post| post.passport);
-    if first.is_some_and(|first| first.nonce == passport.nonce) {
-        Ok(())
-    } else {
-        Err(format!("node {} has no line for urgent mail", passport.id))
+fn same_process(board: &Board, passport: Passport) -> Result<(), Fault> {
+    match board.posts.get(&passport.id).and_then(|post| post.passport) {
+        Some(first) if first.nonce == passport.nonce => Ok(()),
+        Some(_) => Err(Fault::Unwelcome(format!("two processes answer as node {}: give each its own id", passport.id))),
+        // The other has just ended, and one end knows it sooner: weather.
+        None => Err(Fault::Closed),
     }
 }
