@@ -107,18 +107,22 @@ async fn who_does_not_belong_is_told_why() {
         (Hello { version: 0, oldest: 0, ..hello() }, "it speaks versions 0 to 0"),
         (Hello { to: Some(NodeId(5)), ..hello() }, "it wants node 5, and this is node 2"),
         (Hello { settings: "bully".into(), ..hello() }, "it has [bully], and this node [raft]"),
+        (Hello { settings: "a\nforged line".into(), ..hello() }, "it has [a forged line], and"),
         (as_member(|it| it.id = NodeId(9)), "is not a member of this group"),
         (as_member(|it| it.id = NodeId(2)), "it calls itself node 2, as this node does"),
         (as_member(|it| (it.id, it.nonce) = (NodeId(2), 1002)), "node 2 has dialled itself"),
         (as_member(|it| it.id = NodeId(3)), "should knock, not dial"),
     ];
     for (hello, why) in cases {
-        let said = refusal(&node, hello).await;
+        let said = refusal(&node, hello.clone()).await;
         assert!(said.contains(why), "{said}");
+        // In the log too, with the address, once for each cause.
+        assert!(node.complaint(why).await.contains("127.0.0.1:"));
+        refusal(&node, hello).await;
     }
-    // In the log too, with the address.
-    assert!(node.complaint("belongs to cluster").await.contains("127.0.0.1:"));
-    assert!(matches!(Stranger::greeting(&node, hello()).await.1, Packet::Welcome(_)));
+    let (_member, welcome) = Stranger::greeting(&node, hello()).await;
+    assert!(matches!(welcome, Packet::Welcome(_)));
+    assert!(matches!(node.arrivals.recv().await, Some(Arrival::Up { .. })));
 }
 
 /// It ends when the urgent lane does, and one end may know that sooner than the other: no complaint.

@@ -1,5 +1,6 @@
 //! Dialling: lines to greater ids, knocks at smaller ones, again and again until they stand; and the evidence that nobody is there.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,7 +37,10 @@ pub(super) fn set_peers(exchange: &Arc<Exchange>, peers: Vec<Peer>) {
     });
     for Peer { id, address } in peers.into_iter().filter(|peer| peer.id != exchange.me()) {
         if let Some(post) = board.posts.get_mut(&id) {
-            post.address = address;
+            if post.address != address {
+                post.address = address;
+                post.nudge.notify_one();
+            }
             continue;
         }
         let mut post = Post::new(address, now);
@@ -66,9 +70,11 @@ async fn dial_lane(exchange: Arc<Exchange>, peer: NodeId, lane: Lane) {
                 let remote = connection.remote.to_string();
                 let fault = carry(&exchange, connection, exchange.number(), passport, lane).await;
                 lament(&exchange, peer, &remote, &fault);
-                // One that ends at once is no reason to dial as fast as we can.
-                if began.elapsed() > DIAL_MIN || matches!(fault, Fault::Ended | Fault::Reset) {
+                // A line that stood is dialled again at once, for the evidence; one that did not is no reason to dial as fast as we can.
+                if began.elapsed() > DIAL_MIN {
                     wait.reset();
+                } else {
+                    wait.pass(&exchange, peer, lane).await;
                 }
             }
             Err((remote, fault)) => {
@@ -90,8 +96,11 @@ async fn knock(exchange: Arc<Exchange>, peer: NodeId) {
     let mut wait = Wait::new(&exchange, peer);
     loop {
         if exchange.board().posts.get(&peer).is_some_and(|post| post.urgent.connection.is_some()) {
-            wait.reset();
+            let began = Instant::now();
             nudged(&exchange, peer, Lane::Urgent).await;
+            if began.elapsed() > DIAL_MIN {
+                wait.reset();
+            }
             continue;
         }
         if let Err((remote, fault)) = dial(&exchange, peer, Purpose::Knock).await {
@@ -168,7 +177,8 @@ async fn dial(exchange: &Arc<Exchange>, peer: NodeId, purpose: Purpose) -> Resul
         match timeout(limit, attempt).await {
             Ok(Ok(reached)) => return Ok(reached),
             Ok(Err(fault)) => {
-                refused_where_it_was |= matches!(fault, Fault::NobodyListens) && hung_up == Some(address.ip());
+                refused_where_it_was |=
+                    matches!(fault, Fault::NobodyListens) && hung_up.is_some_and(|ip| is_one_place(ip, address.ip()));
                 last = fault;
             }
             Err(_) => last = Fault::TimedOut,
@@ -179,6 +189,12 @@ async fn dial(exchange: &Arc<Exchange>, peer: NodeId, purpose: Purpose) -> Resul
         last = Fault::TimedOut;
     }
     Err((name, last))
+}
+
+/// Whether two addresses are of one machine, as far as we can tell. Who dials from loopback may do so from another address of it.
+fn is_one_place(a: IpAddr, b: IpAddr) -> bool {
+    let (a, b) = (a.to_canonical(), b.to_canonical());
+    a == b || (a.is_loopback() && b.is_loopback())
 }
 
 /// Waits that grow, and end early when there is a reason to dial.
@@ -201,9 +217,7 @@ impl Wait {
     async fn pass(&mut self, exchange: &Exchange, peer: NodeId, lane: Lane) {
         // Up to a half more, so that nodes that lost each other at the same moment do not come back at the same moment.
         let wait = self.next + self.chance.between(Duration::ZERO, self.next / 2);
-        if timeout(wait, nudged(exchange, peer, lane)).await.is_ok() {
-            self.reset();
-        } else {
+        if timeout(wait, nudged(exchange, peer, lane)).await.is_err() {
             self.next = (self.next * 2).min(self.max);
         }
     }

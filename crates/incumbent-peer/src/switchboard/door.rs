@@ -130,7 +130,8 @@ fn blame(exchange: &Exchange, remote: SocketAddr, fault: &Fault) {
         Fault::Io(_) => "io",
         Fault::Malformed(_) | Fault::Misplaced(_) => "malformed",
         Fault::Insecure(_) => "insecure",
-        Fault::Refusal(_) | Fault::Unwelcome(_) => "unwelcome",
+        // Several nodes may be wrong at one address, each in its own way.
+        Fault::Refusal(why) | Fault::Unwelcome(why) => why,
     };
     exchange.complain(&remote.ip().to_string(), cause, format!("{remote}: {fault}"));
 }

@@ -285,12 +285,8 @@ impl Exchange {
         outlet.connection = None;
         let dropped = outlet.clear();
         post.dropped += dropped;
-        match lane {
-            Lane::Bulk => {
-                post.nudge_bulk.notify_one();
-                return None;
-            }
-            Lane::Urgent => {}
+        if lane == Lane::Bulk {
+            return None;
         }
         (post.passport, post.hears_us, post.round_trip) = (None, false, None);
         post.hears.clear();
@@ -298,7 +294,10 @@ impl Exchange {
         // The lane for long packets goes with it: who is gone is gone on both.
         post.bulk.connection = None;
         post.bulk.wake();
-        post.nudge.notify_one();
+        // Who knocks waits for this; who dials has carried the lane itself, and needs no nudge.
+        if self.me() > peer {
+            post.nudge.notify_one();
+        }
         let told = post.up.then_some(Arrival::Down { peer });
         post.up = false;
         self.pulse_all(&mut board, Instant::now());

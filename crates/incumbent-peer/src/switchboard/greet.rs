@@ -1,7 +1,5 @@
 //! Who is let in: the first two packets of a connection, from both ends.
 
-use std::net::SocketAddr;
-
 use incumbent_protocol::protocol::NodeId;
 use tokio::time::Instant;
 
@@ -40,7 +38,7 @@ impl Exchange {
         connection.write(hello).await?;
         let welcome = match connection.read_greeting().await? {
             Packet::Welcome(welcome) => welcome,
-            Packet::Refusal { why } => return Err(Fault::Refusal(why)),
+            Packet::Refusal { why } => return Err(Fault::Refusal(shown(&why))),
             other @ (Packet::Hello(_) | Packet::Pulse(_) | Packet::Mail { .. }) => return Err(Fault::Misplaced(other.kind())),
         };
         let Welcome { passport, settings, version } = welcome;
@@ -55,9 +53,9 @@ impl Exchange {
                 passport.id
             )));
         }
-        let mut board = self.board();
+        let board = self.board();
         same_settings(&settings, &board.settings).map_err(Fault::Unwelcome)?;
-        self.check_member(&mut board, passport, connection.remote).map_err(Fault::Unwelcome)?;
+        self.check_member(&board, passport).map_err(Fault::Unwelcome)?;
         if let Purpose::Lane(Lane::Bulk) = purpose {
             same_process(&board, passport)?;
         }
@@ -119,7 +117,7 @@ impl Exchange {
             }
         };
         connection.stream.vouches_for(&self.cluster, passport.id)?;
-        let mut board = self.board();
+        let board = self.board();
         if passport.id == me {
             return Err(if passport.nonce == self.passport.nonce {
                 format!("node {me} has dialled itself: correct its list of peers")
@@ -127,7 +125,7 @@ impl Exchange {
                 format!("it calls itself node {me}, as this node does: give each its own id")
             });
         }
-        self.check_member(&mut board, passport, connection.remote)?;
+        self.check_member(&board, passport)?;
         same_settings(&hello.settings, &board.settings)?;
         match hello.purpose {
             Purpose::Lane(_) if passport.id > me => {
@@ -139,13 +137,13 @@ impl Exchange {
     }
 
     /// Whether this process may be the member that it says it is.
-    fn check_member(&self, board: &mut Board, passport: Passport, remote: SocketAddr) -> Result<(), String> {
+    fn check_member(&self, board: &Board, passport: Passport) -> Result<(), String> {
         let Passport { id, directory, generation, nonce } = passport;
         if let Some(why) = board.banished.get(&id) {
             return Err(why.clone());
         }
         let Some(post) = board.posts.get(&id) else {
-            return Err(format!("node {id} (at {remote}) is not a member of this group, as node {} knows it", self.me()));
+            return Err(format!("node {id} is not a member of this group, as node {} knows it", self.me()));
         };
         if let Some(first) = post.passport.filter(|first| first.nonce != nonce) {
             // One that has just died may be thought alive for a moment; its successor tries again.
@@ -174,7 +172,13 @@ impl Exchange {
 }
 
 fn same_settings(theirs: &str, ours: &str) -> Result<(), String> {
-    if theirs == ours { Ok(()) } else { Err(format!("its settings differ: it has [{theirs}], and this node [{ours}]")) }
+    if theirs == ours { Ok(()) } else { Err(format!("its settings differ: it has [{}], and this node [{ours}]", shown(theirs))) }
+}
+
+/// What a stranger wrote, as it may stand in one line of a log.
+pub(super) fn shown(text: &str) -> String {
+    const SHOWN_MAX: usize = 500;
+    text.chars().take(SHOWN_MAX).map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
 }
 
 /// A lane for long packets must lead to the same process as the other.

@@ -6,6 +6,7 @@ use incumbent_protocol::protocol::NodeId;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
+use super::greet::shown;
 use super::key::Sealed;
 use super::line::Connection;
 use super::stream::{Expected, Fault, Guard};
@@ -104,7 +105,7 @@ async fn visit(name: &str, cluster: &str, guard: &Guard) -> Result<(Connection, 
         connection.write(Packet::Hello(hello)).await?;
         return match connection.read_greeting().await? {
             Packet::Welcome(welcome) => Ok((connection, welcome.passport.id)),
-            Packet::Refusal { why } => Err(Fault::Refusal(why)),
+            Packet::Refusal { why } => Err(Fault::Refusal(shown(&why))),
             other @ (Packet::Hello(_) | Packet::Pulse(_) | Packet::Mail { .. }) => Err(Fault::Misplaced(other.kind())),
         };
     }
