@@ -3,14 +3,22 @@
 
 mod group;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use group::{Node, addresses, lines};
-use incumbent_peer::packet::Gossip;
+use incumbent_peer::packet::{FRAME_MAX, Gossip, Hello, Lane, Packet, Passport, Purpose, Role, VERSION};
 use incumbent_peer::switchboard::{Arrival, GroupKey, Guest, Lines, Security, Switchboard, TlsFiles};
 use incumbent_protocol::protocol::NodeId;
 use incumbent_testbed::{Certificates, Pair};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::sync::mpsc;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 fn key(byte: u8) -> Security {
     Security::Key(GroupKey::new([byte; 32]))
@@ -156,21 +164,62 @@ async fn a_certificate_is_good_for_one_node_only() {
     drop(ports);
 }
 
+/// A client of TLS with this certificate that does not check anything else.
+async fn caller(certificates: &Certificates, pair: &Pair, address: SocketAddr, server: &str) -> TlsStream<TcpStream> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(certificates.authority()).expect("read")).expect("an authority");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_root_certificates(roots)
+        .with_client_auth_cert(
+            vec![CertificateDer::from_pem_file(&pair.certificate).expect("read")],
+            PrivateKeyDer::from_pem_file(&pair.key).expect("read"),
+        )
+        .expect("a key that fits");
+    let tcp = TcpStream::connect(address).await.expect("connects");
+    let name = server.to_owned().try_into().expect("a name");
+    TlsConnector::from(Arc::new(config)).connect(name, tcp).await.expect("a certificate of the right authority")
+}
+
 #[tokio::test]
-async fn a_caller_that_names_itself_as_its_certificate_does_not_is_refused() {
+async fn a_caller_is_the_node_that_its_certificate_names() {
     let certificates = Certificates::new().expect("certificates");
-    let of = |name: &str| tls(&certificates, certificates.both_ways(name).expect("signed"));
-    // Node 1 of cluster green, whose cluster takes the same names, is no node of cluster blue.
-    let (ports, at) = addresses::<2>();
+    let two_own = certificates.both_ways("node-2.blue").expect("signed");
+    let (_ports, at) = addresses::<2>();
     let mut two = lines(2, &at[1], &[(1, at[0].clone())]);
-    two.security = of("node-2.blue");
-    let mut green = lines(1, &at[0], &[(2, at[1].clone())]);
-    green.security = of("node-1.green");
-    green.cluster = "green".into();
-    let mut green = Node::open(green).await;
-    let _two = Node::open(two).await;
-    green.complaint("the certificate is not for node-2.green").await;
-    drop(ports);
+    two.security = tls(&certificates, two_own);
+    let two = Node::open(two).await;
+    let passport = Passport { id: NodeId(1), directory: [1; 16], generation: 1, nonce: 1001 };
+    let hello = Packet::Hello(Hello {
+        version: VERSION,
+        oldest: VERSION,
+        cluster: "blue".into(),
+        role: Role::Member(passport),
+        purpose: Purpose::Lane(Lane::Urgent),
+        settings: "raft".into(),
+        to: Some(NodeId(2)),
+    });
+    let mut bytes = Vec::new();
+    hello.encode(&mut bytes).expect("fits");
+    for (name, welcome) in [("node-3.blue", false), ("node-1.green", false), ("blue", false), ("node-1.blue", true)] {
+        let pair = certificates.both_ways(name).expect("signed");
+        let mut caller = caller(&certificates, &pair, two.board.local_address(), "node-2.blue").await;
+        caller.write_all(&bytes).await.expect("sent");
+        let mut came = Vec::new();
+        let answer = loop {
+            if let Some((packet, _)) = Packet::decode(&came, FRAME_MAX).expect("well-formed") {
+                break packet;
+            }
+            assert_ne!(caller.read_buf(&mut came).await.expect("an answer"), 0);
+        };
+        match answer {
+            Packet::Welcome(_) => assert!(welcome, "{name}"),
+            Packet::Refusal { why } => assert!(!welcome && why.contains("the certificate is not for node-1.blue"), "{why}"),
+            other => panic!("{other:?}"),
+        }
+    }
 }
 
 #[tokio::test]
