@@ -54,6 +54,8 @@ async fn a_cut_line_is_replaced_by_a_third_node_until_it_heals() {
     dials.partition();
     knocks.partition();
     one.down(2).await;
+    // Noticed by its silence, long before the connection is given up.
+    assert_eq!(one.board.lines()[0].state, LineState::Silent);
     two.down(1).await;
     seen(&one, 2, "through 3", |it| it.via == Some(NodeId(3)) && it.state != LineState::Up).await;
     seen(&two, 1, "through 3", |it| it.via == Some(NodeId(3))).await;
@@ -89,7 +91,7 @@ async fn a_line_that_works_one_way_only_is_replaced_in_the_other() {
     dials.requests(Way::Hold);
     knocks.replies(Way::Hold);
     two.down(1).await;
-    seen(&one, 2, "through 3, though 2 is heard", |it| it.via == Some(NodeId(3))).await;
+    seen(&one, 2, "through 3, though 2 is heard", |it| it.via == Some(NodeId(3)) && it.state == LineState::Up).await;
     one.say(2, 5);
     assert_eq!(two.word().await, (1, 5));
     assert_eq!(three.board.lines().iter().map(|view| view.relayed).sum::<u64>(), 1);
@@ -139,6 +141,20 @@ async fn an_end_and_a_refused_connection_are_evidence() {
     dials.cut();
     assert!(matches!(one.arrivals.recv().await, Some(Arrival::Down { .. })));
     assert!(matches!(one.arrivals.recv().await, Some(Arrival::Refused { peer: NodeId(2) })));
+}
+
+/// Whoever was never there has not gone.
+#[tokio::test]
+async fn a_refused_connection_alone_is_no_evidence() {
+    let (_ports, at) = addresses::<3>();
+    let mut one = Node::open(lines(1, &at[0], &[(2, at[1].clone()), (3, at[2].clone())])).await;
+    let three = Node::open(lines(3, &at[2], &[(1, at[0].clone()), (2, at[1].clone())])).await;
+    // By then, both have dialled node 2 many times.
+    seen(&one, 3, "some pulses", |it| it.received.pulses >= 6).await;
+    one.up(3).await;
+    assert!(one.arrivals.try_recv().is_err());
+    drop(three);
+    one.refused(3).await;
 }
 
 /// 1 - 3 - 4 - 2: from 1 to 2 it would take two hops.

@@ -287,6 +287,25 @@ async fn a_crowd_that_says_nothing_keeps_nobody_out() {
     assert!(matches!(welcome, Packet::Welcome(_)));
     node.complaint("have not greeted").await;
     crowd[0].is_hung_up_on().await;
+    // At once, and not because its time was up.
+    while let Ok(arrival) = node.arrivals.try_recv() {
+        assert!(!format!("{arrival:?}").contains("in time"), "{arrival:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_was_passed_on_once_is_not_passed_on_again() {
+    let (_ports, at) = addresses::<3>();
+    let others = |them: &[u32]| them.iter().map(|id| (*id, at[0].clone())).collect::<Vec<_>>();
+    let mut node = Node::open(lines(2, &at[1], &[others(&[1, 4]), vec![(3, at[2].clone())]].concat())).await;
+    let mut three = Node::open(lines(3, &at[2], &[others(&[1, 4]), vec![(2, at[1].clone())]].concat())).await;
+    node.up(3).await;
+    three.up(2).await;
+    let (mut member, _) = Stranger::greeting(&node, hello()).await;
+    node.up(1).await;
+    member.say(&frame(mail(4, 3, true, 1))).await;
+    member.say(&frame(mail(1, 3, true, 2))).await;
+    assert_eq!(three.word().await, (1, 2));
 }
 
 #[tokio::test]

@@ -204,27 +204,28 @@ impl Exchange {
         board.connections
     }
 
-    /// Moves what waits for this connection to `out`, up to a limit. `None` if the connection is not wanted any longer.
-    pub(super) fn take(&self, carries: Carries, connection: u64, waker: &Waker, out: &mut Vec<u8>) -> Option<()> {
+    /// Moves what waits for this connection to `out`, if there is room, up to a limit. `None` if the connection is not wanted any longer.
+    pub(super) fn take(&self, carries: Carries, connection: u64, waker: &Waker, out: Option<&mut Vec<u8>>) -> Option<()> {
         /// Enough for a good write, and little enough to keep.
         const WRITE_MAX: usize = 32 * 1024;
         let mut board = self.board();
         let closing = board.closing;
         let outlet = board.outlet(carries, connection).filter(|outlet| outlet.connection == Some(connection))?;
-        let mut broken = Vec::new();
+        outlet.wake_later(waker);
+        let Some(out) = out else { return Some(()) };
+        let mut unsendable = None;
         while out.len() < WRITE_MAX {
             let Some(packet) = outlet.pop() else { break };
             let kind = packet.kind();
             if let Err(wrong) = packet.encode(out) {
-                broken.push(format!("a {kind} was not sent: {wrong}"));
+                unsendable = Some(format!("a {kind} was not sent: {wrong}"));
             }
         }
         if out.is_empty() && closing {
             return None;
         }
-        outlet.wake_later(waker);
         drop(board);
-        for what in broken {
+        if let Some(what) = unsendable {
             self.complain("this node", "unsendable", what);
         }
         Some(())

@@ -8,10 +8,11 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use incumbent_protocol::protocol::NodeId;
 use tokio::io::ReadBuf;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::exchange::{Carries, Exchange};
 use super::stream::{Fault, Stream};
@@ -22,6 +23,9 @@ use crate::packet::{FRAME_MAX, GREETING_MAX, Lane, Mail, Packet, Passport};
 const BUFFER_START: usize = 1024;
 /// A buffer that has grown beyond this is given back when it is empty.
 const BUFFER_KEPT: usize = 16 * 1024;
+
+/// A guest that asks nothing for so long makes room for others.
+const GUEST_IDLE: Duration = Duration::from_secs(60);
 
 pub(super) struct Connection {
     pub(super) stream: Stream,
@@ -102,13 +106,13 @@ impl Connection {
     /// Writes what waits for this connection, and comes back when something was read.
     fn poll_both(&mut self, cx: &mut Context<'_>, exchange: &Exchange, carries: Carries, number: u64) -> Poll<Result<(), Fault>> {
         loop {
-            if self.poll_empty(cx)?.is_pending() {
-                break;
-            }
-            if exchange.take(carries, number, cx.waker(), &mut self.outbox).is_none() {
+            let stuck = self.poll_empty(cx)?.is_pending();
+            // One that the other end does not read from must see too that it is not wanted any longer.
+            let room = (!stuck).then_some(&mut self.outbox);
+            if exchange.take(carries, number, cx.waker(), room).is_none() {
                 return Poll::Ready(Err(Fault::Closed));
             }
-            if self.outbox.is_empty() {
+            if stuck || self.outbox.is_empty() {
                 break;
             }
         }
@@ -213,7 +217,8 @@ async fn receive(exchange: &Arc<Exchange>, connection: &mut Connection, peer: No
 /// Serves a guest until it hangs up.
 pub(super) async fn serve(exchange: &Arc<Exchange>, connection: &mut Connection, number: u64) -> Fault {
     loop {
-        if let Err(fault) = poll_fn(|cx| connection.poll_both(cx, exchange, Carries::Guest, number)).await {
+        let asking = poll_fn(|cx| connection.poll_both(cx, exchange, Carries::Guest, number));
+        if let Err(fault) = timeout(GUEST_IDLE, asking).await.unwrap_or(Err(Fault::Closed)) {
             return fault;
         }
         loop {

@@ -162,11 +162,16 @@ impl Stream {
 
     /// Says that nothing more will come. For TLS the last words are written as far as the socket takes them.
     pub(super) async fn shut(&mut self) {
-        let _ = match self {
-            Stream::Open(tcp) => tcp.shutdown().await,
-            Stream::Key(sealed) => sealed.shut().await,
-            Stream::Tls(certified) => certified.stream.shutdown().await,
+        /// Who does not read does not hear it either.
+        const LAST_WORDS: Duration = Duration::from_millis(250);
+        let shutting = async {
+            match self {
+                Stream::Open(tcp) => tcp.shutdown().await,
+                Stream::Key(sealed) => sealed.shut().await,
+                Stream::Tls(certified) => certified.stream.shutdown().await,
+            }
         };
+        let _ = tokio::time::timeout(LAST_WORDS, shutting).await;
     }
 }
 
