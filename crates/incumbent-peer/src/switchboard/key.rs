@@ -269,3 +269,75 @@ impl SealedStream {
         self.tcp.shutdown().await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// Both ends of a sealed connection.
+    async fn pair() -> (SealedStream, SealedStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let sealed = Sealed::new(&GroupKey::new([7; 32]));
+        let (one, two) =
+            tokio::join!(async { sealed.dialled(TcpStream::connect(address).await.expect("connects"), &[]).await }, async {
+                sealed.accepted(listener.accept().await.expect("accepts").0).await
+            },);
+        (one.expect("sealed"), two.expect("sealed"))
+    }
+
+    async fn read(stream: &mut SealedStream) -> io::Result<Vec<u8>> {
+        let mut space = [0; 100];
+        let mut space = ReadBuf::new(&mut space);
+        poll_fn(|cx| stream.poll_read(cx, &mut space)).await?;
+        Ok(space.filled().to_vec())
+    }
+
+    /// What `stream` would write for these bytes.
+    fn record(stream: &mut SealedStream, bytes: &[u8]) -> Vec<u8> {
+        let mut record = vec![0; HEAD + bytes.len() + TAG];
+        let len = stream.noise.write_message(bytes, &mut record[HEAD..]).expect("sealed");
+        record[..HEAD].copy_from_slice(&u16::try_from(len).expect("short").to_be_bytes());
+        record
+    }
+
+    #[tokio::test]
+    async fn what_is_sealed_is_opened_and_cannot_be_read_between() {
+        let (mut one, mut two) = pair().await;
+        let sent = record(&mut one, b"a vote for node 3");
+        assert!(!sent.windows(4).any(|window| window == b"vote"));
+        one.tcp.write_all(&sent).await.expect("sent");
+        assert_eq!(read(&mut two).await.expect("opened"), b"a vote for node 3");
+    }
+
+    #[tokio::test]
+    async fn what_was_changed_repeated_cut_or_made_up_is_noticed() {
+        let (mut one, mut two) = pair().await;
+        let mut changed = record(&mut one, b"yes");
+        changed[HEAD] ^= 1;
+        one.tcp.write_all(&changed).await.expect("sent");
+        assert_eq!(read(&mut two).await.unwrap_err().kind(), io::ErrorKind::InvalidData);
+
+        let (mut one, mut two) = pair().await;
+        let once = record(&mut one, b"yes");
+        one.tcp.write_all(&[once.clone(), once].concat()).await.expect("sent");
+        assert_eq!(read(&mut two).await.expect("the first"), b"yes");
+        assert_eq!(read(&mut two).await.unwrap_err().kind(), io::ErrorKind::InvalidData);
+
+        let (mut one, mut two) = pair().await;
+        let whole = record(&mut one, b"yes");
+        one.tcp.write_all(&whole[..whole.len() - 1]).await.expect("sent");
+        drop(one);
+        assert_eq!(read(&mut two).await.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+
+        for length in [[0, 0], [0, 15], [255, 255]] {
+            let (mut one, mut two) = pair().await;
+            one.tcp.write_all(&length).await.expect("sent");
+            assert_eq!(read(&mut two).await.unwrap_err().kind(), io::ErrorKind::InvalidData, "{length:?}");
+        }
+    }
+}
