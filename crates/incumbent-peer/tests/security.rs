@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use group::{Node, addresses, lines};
+use group::{LONG, Node, addresses, lines};
 use incumbent_peer::packet::{FRAME_MAX, Gossip, Hello, Lane, Packet, Passport, Purpose, Role, VERSION};
 use incumbent_peer::switchboard::{Arrival, GroupKey, Guest, Lines, Security, Switchboard, TlsFiles};
 use incumbent_protocol::protocol::NodeId;
@@ -30,6 +30,8 @@ fn secured(one: Security, two: Security) -> ([Lines; 2], impl Sized) {
     let mut first = lines(1, &at[0], &[(2, at[1].clone())]);
     let mut second = lines(2, &at[1], &[(1, at[0].clone())]);
     (first.security, second.security) = (one, two);
+    // Unoptimised, to seal long news on a busy machine takes longer than a short patience, and then they are lost: as they may be.
+    (first.patience, second.patience) = (LONG, LONG);
     ([first, second], ports)
 }
 
