@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   send_word, send_gossip, ask ──► exchange (routes, queues) ──► line ═══ TCP ═══► line ──► Arrival
-//!                                        ▲                          │                 
+//!                                        ▲                          │
 //!                               pulses: who hears whom        dial, door: who is let in
 //! ```
 //!
