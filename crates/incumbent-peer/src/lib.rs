@@ -4,3 +4,5 @@
 //! library makes those of it.
 
 pub mod clock;
+pub mod packet;
+pub mod switchboard;

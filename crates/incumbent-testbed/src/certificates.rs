@@ -10,6 +10,8 @@ use crate::folder::Folder;
 /// An authority and what it has signed. The files are there until the last server that uses them is gone.
 pub struct Certificates {
     files: Arc<Folder>,
+    authority: Authority,
+    stranger: Authority,
 }
 
 /// A certificate and its key, in files of PEM.
@@ -55,12 +57,12 @@ impl Certificates {
     pub fn new() -> Result<Certificates, String> {
         let files = Folder::new("certificates")?;
         let authority = Authority::new("incumbent's testbed", &files, "authority")?;
-        Authority::new("somebody else", &files, "stranger")?;
+        let stranger = Authority::new("somebody else", &files, "stranger")?;
         let here = ["localhost", "127.0.0.1"];
-        authority.sign(&files, "server", "localhost", &here, ExtendedKeyUsagePurpose::ServerAuth)?;
-        authority.sign(&files, "wrong-name", WRONG_NAME, &[WRONG_NAME], ExtendedKeyUsagePurpose::ServerAuth)?;
-        authority.sign(&files, "client", CERTIFIED_CLIENT, &[], ExtendedKeyUsagePurpose::ClientAuth)?;
-        Ok(Certificates { files: Arc::new(files) })
+        authority.sign(&files, "server", "localhost", &here, &[ExtendedKeyUsagePurpose::ServerAuth])?;
+        authority.sign(&files, "wrong-name", WRONG_NAME, &[WRONG_NAME], &[ExtendedKeyUsagePurpose::ServerAuth])?;
+        authority.sign(&files, "client", CERTIFIED_CLIENT, &[], &[ExtendedKeyUsagePurpose::ClientAuth])?;
+        Ok(Certificates { files: Arc::new(files), authority, stranger })
     }
 
     /// The authority's own certificate, which clients are to trust.
@@ -76,6 +78,28 @@ impl Certificates {
     /// A client's certificate.
     pub fn client(&self) -> Pair {
         pair(self.files.path(), "client")
+    }
+
+    /// A certificate for this name, good for servers and for clients: as nodes that dial each other need it.
+    ///
+    /// # Errors
+    /// If its files cannot be written.
+    pub fn both_ways(&self, name: &str) -> Result<Pair, String> {
+        self.sign_both_ways(&self.authority, name, name)
+    }
+
+    /// The same, signed by the [`stranger`](Certificates::stranger): to be refused.
+    ///
+    /// # Errors
+    /// If its files cannot be written.
+    pub fn both_ways_by_stranger(&self, name: &str) -> Result<Pair, String> {
+        self.sign_both_ways(&self.stranger, &format!("stranger-{name}"), name)
+    }
+
+    fn sign_both_ways(&self, authority: &Authority, file: &str, name: &str) -> Result<Pair, String> {
+        let purposes = [ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        authority.sign(&self.files, file, name, &[name], &purposes)?;
+        Ok(pair(self.files.path(), file))
     }
 
     /// A server that shows a certificate for `localhost` and `127.0.0.1`.
@@ -141,14 +165,14 @@ impl Authority {
         file: &str,
         subject: &str,
         names: &[&str],
-        purpose: ExtendedKeyUsagePurpose,
+        purposes: &[ExtendedKeyUsagePurpose],
     ) -> Result<(), String> {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let mut wanted = CertificateParams::new(names).map_err(wrong)?;
         wanted.distinguished_name.push(DnType::CommonName, subject);
         wanted.use_authority_key_identifier_extension = true;
         wanted.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        wanted.extended_key_usages = vec![purpose];
+        wanted.extended_key_usages = purposes.to_vec();
         let key = KeyPair::generate().map_err(wrong)?;
         let certificate = wanted.signed_by(&key, &self.0).map_err(wrong)?;
         files.write(&format!("{file}.pem"), &certificate.pem())?;

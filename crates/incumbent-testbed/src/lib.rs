@@ -37,7 +37,7 @@ mod ask;
 mod folder;
 mod keeper;
 mod patience;
-mod port;
+pub mod port;
 mod process;
 mod programs;
 

@@ -12,7 +12,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 /// A loopback port that no other user of this crate takes until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Port {
+pub struct Port {
     number: u16,
     _claim: UnixDatagram,
 }
@@ -25,7 +25,10 @@ const OUTGOING_FROM: u16 = 32_768;
 
 impl Port {
     /// A port on which nobody listens.
-    pub(crate) fn free() -> Result<Port, String> {
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn free() -> Result<Port, String> {
         let highest = outgoing_from().clamp(LOWEST + 1000, OUTGOING_FROM);
         let count = highest - LOWEST;
         // Processes begin at different places, or they would all stand in line for the first.
@@ -46,7 +49,8 @@ impl Port {
         Some(Port { number, _claim: claim })
     }
 
-    pub(crate) fn number(&self) -> u16 {
+    /// Its number.
+    pub fn number(&self) -> u16 {
         self.number
     }
 }

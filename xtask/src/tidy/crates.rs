@@ -58,10 +58,13 @@ fn manifest(package: &Package) -> String {
     if package.name == "xtask" { "xtask/Cargo.toml".into() } else { format!("crates/{}/Cargo.toml", package.name) }
 }
 
+/// A workspace of its own, which cannot take anything from ours.
+const APART: &str = "fuzz/Cargo.toml";
+
 /// Every crate takes the workspace's lints, edition and versions: each of them is said once.
 pub(super) fn manifests(tree: &Tree) -> Vec<Complaint> {
     let mut complaints = Vec::new();
-    for file in tree.ending("/Cargo.toml") {
+    for file in tree.ending("/Cargo.toml").filter(|file| file.path != APART) {
         if !file.text.contains("\n[lints]\nworkspace = true\n") {
             complaints.push(file.complain(0, "take the lints of the workspace: [lints] workspace = true"));
         }
@@ -134,7 +137,12 @@ mod tests {
         let own =
             good.replace("clap = { workspace = true }", "clap = \"4\"").replace("edition.workspace = true", "edition = \"2024\"");
         let lax = good.replace("[lints]", "[features]");
-        let tree = tree(&[("crates/a/Cargo.toml", good), ("crates/b/Cargo.toml", &own), ("crates/c/Cargo.toml", &lax)]);
+        let tree = tree(&[
+            ("crates/a/Cargo.toml", good),
+            ("crates/b/Cargo.toml", &own),
+            ("crates/c/Cargo.toml", &lax),
+            ("fuzz/Cargo.toml", &own),
+        ]);
         assert_eq!(places(&manifests(&tree)), ["crates/b/Cargo.toml:0", "crates/b/Cargo.toml:9", "crates/c/Cargo.toml:0"]);
     }
 }
