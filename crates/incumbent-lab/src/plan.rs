@@ -613,6 +613,8 @@ pub(crate) fn exchanged(fault: &Fault, (a, b): (NodeId, NodeId)) -> Fault {
         Request::HandOver { to } => Request::HandOver { to: swap(to) },
         Request::Suspect { peer } => Request::Suspect { peer: swap(peer) },
         Request::Dead { peer } => Request::Dead { peer: swap(peer) },
+        Request::Abstain => Request::Abstain,
+        Request::Stand => Request::Stand,
     };
     match fault.clone() {
         Fault::Crash(node) => Fault::Crash(swap(node)),

@@ -162,6 +162,11 @@ impl Bully {
             Request::HandOver { to } => self.office.hand_over(now, to, out),
             Request::Suspect { peer } => self.office.suspect(now, peer, out),
             Request::Dead { peer } => self.office.bury(now, peer, out),
+            Request::Abstain => {
+                self.phase = Phase::Quiet;
+                self.office.abstain(now, None, out);
+            }
+            Request::Stand => return self.office.stand_again(),
         }
         Notice::Nothing
     }

@@ -127,6 +127,10 @@ pub enum Request {
         /// The dead node.
         peer: NodeId,
     },
+    /// Do not lead from now on: vote, follow and answer as always, but never contend, not even if called. A leader resigns: its work has ended.
+    Abstain,
+    /// Contend again as usual, as every node does that has just come up; at once, if no leader is known.
+    Stand,
 }
 
 /// What a machine wants done. The order matters: a driver carries effects out in the order they stand.

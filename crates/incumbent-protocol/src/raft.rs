@@ -65,6 +65,11 @@ impl Raft {
             Request::HandOver { to } => self.office.hand_over(now, to, out),
             Request::Suspect { peer } => self.office.suspect(now, peer, out),
             Request::Dead { peer } => self.office.bury(now, peer, out),
+            Request::Abstain => {
+                let heir = self.office.heir();
+                self.office.abstain(now, heir, out);
+            }
+            Request::Stand => return self.office.stand_again(),
         }
         Notice::Nothing
     }

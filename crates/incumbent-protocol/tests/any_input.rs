@@ -38,7 +38,7 @@ impl Any {
     fn office(&mut self, now: Instant, near: Term) -> OfficeMessage {
         let (term, sent) = (self.term(near), self.instant(now));
         let round = self.pick(&[Round::Pre, Round::Real]);
-        match self.0.below(7) {
+        match self.0.below(8) {
             0 => OfficeMessage::VoteRequest { term, round, released: self.term(near), sent },
             1 => OfficeMessage::Vote {
                 term,
@@ -50,6 +50,7 @@ impl Any {
             3 => OfficeMessage::Ack { term, sent },
             4 => OfficeMessage::Probe { term },
             5 => OfficeMessage::Released { term },
+            6 => OfficeMessage::Declined { term },
             _ => OfficeMessage::TakeOver { term },
         }
     }
@@ -90,6 +91,8 @@ impl Any {
                 Request::HandOver { to: peer },
                 Request::Suspect { peer },
                 Request::Dead { peer },
+                Request::Abstain,
+                Request::Stand,
             ])),
         }
     }

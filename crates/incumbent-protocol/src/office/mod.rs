@@ -123,6 +123,8 @@ pub(crate) struct Office {
     favour: Favour,
     /// Whether a ballot of ours has run out of time since we last knew a leader: we reach too few to be anyone's rival.
     asked_in_vain: bool,
+    /// Whether this node leaves the office to others, by its user's wish.
+    abstains: bool,
     detector: Detector,
     stabilizer: Stabilizer,
 }
@@ -151,6 +153,7 @@ impl Office {
             hints_from: now,
             favour: Favour::new(settings.stability().min_tenure.max(settings.pace().patience_max)),
             asked_in_vain: false,
+            abstains: false,
             detector: Detector::new(now),
             stabilizer: Stabilizer::new(*settings.stability()),
         };
@@ -216,6 +219,10 @@ impl Office {
                 Notice::Nothing
             }
             OfficeMessage::TakeOver { term } => self.on_take_over(now, from, term, out),
+            OfficeMessage::Declined { term } => {
+                self.on_declined(now, term, out);
+                Notice::Nothing
+            }
         }
     }
 
@@ -330,6 +337,20 @@ impl Office {
         }
     }
 
+    /// Leaves the office to others from now on: a ballot under way is given up, and the office given back.
+    pub(crate) fn abstain<M: From<OfficeMessage>>(&mut self, now: Instant, successor: Option<NodeId>, out: &mut Effects<M>) {
+        self.abstains = true;
+        self.held.retain(|(_, held)| !matches!(held, Held::TakeOffice { .. }));
+        self.reject(now, out);
+        self.resign(now, successor, out);
+    }
+
+    /// Contends as usual from now on; at once, if there is no leader to be heard.
+    pub(crate) fn stand_again(&mut self) -> Notice {
+        let returns = core::mem::replace(&mut self.abstains, false);
+        if returns && self.leader.is_none() { Notice::Due } else { Notice::Nothing }
+    }
+
     // What the protocols ask and set.
 
     pub(crate) fn me(&self) -> NodeId {
@@ -368,7 +389,12 @@ impl Office {
     }
 
     pub(crate) fn may_stand(&self, now: Instant) -> bool {
-        self.stabilizer.may_stand(now) && !self.waits_for_own_vote()
+        !self.abstains && self.stabilizer.may_stand(now) && !self.waits_for_own_vote()
+    }
+
+    /// Whether this node leaves the office to others, by its user's wish.
+    pub(crate) fn abstains(&self) -> bool {
+        self.abstains
     }
 
     /// Whether our vote for ourselves is still being written though its ballot is over. A disk that was too slow for one term is too slow for the
@@ -551,8 +577,29 @@ impl Office {
         if self.promise.to == Some(from) {
             self.vacate(now, from, Cause::Released, out);
         }
+        if self.abstains {
+            // The others may not even know that the office is free.
+            for to in self.others() {
+                self.say(to, OfficeMessage::Declined { term }, out);
+            }
+            return Notice::Nothing;
+        }
         self.stabilizer.called(now);
         Notice::Called(term)
+    }
+
+    /// Somebody was to lead after `term` and does not: the office is free for us all.
+    fn on_declined<M>(&mut self, now: Instant, term: Term, out: &mut Effects<M>) {
+        if term < self.term || self.promise.term > term || !matches!(self.seat, Seat::Follower) {
+            return;
+        }
+        // Whoever led in `term` or before does so no longer, and nobody else can hold that term.
+        self.vacate(now, self.leader.unwrap_or(self.me), Cause::Released, out);
+        if !self.stabilizer.may_stand(now) {
+            // Perhaps it was ours and we gave it away in vain: then it is ours again, if nobody else wants it.
+            self.stabilizer.unclaimed(now);
+            self.wait_for(now, self.settings.pace().reply);
+        }
     }
 }
 
