@@ -11,7 +11,7 @@
 use core::fmt;
 
 use crate::office::{Mandate, Notice, Office, OfficeMessage, Voting};
-use crate::protocol::{Claim, Effects, Input, NodeId, Protocol, Purpose, Record, Request, Role, Term, View, Wire};
+use crate::protocol::{Claim, Effects, Event, Input, NodeId, Protocol, Purpose, Record, Request, Role, Term, View, Wire};
 use crate::settings::{Settings, Takeover};
 use crate::time::Instant;
 
@@ -163,7 +163,10 @@ impl Bully {
             Request::Suspect { peer } => self.office.suspect(now, peer, out),
             Request::Dead { peer } => self.office.bury(now, peer, out),
             Request::Abstain => {
-                self.phase = Phase::Quiet;
+                if self.phase != Phase::Quiet {
+                    self.phase = Phase::Quiet;
+                    out.emit(Event::Rejected { term: self.office.term() });
+                }
                 self.office.abstain(now, None, out);
             }
             Request::Stand => return self.office.stand_again(),

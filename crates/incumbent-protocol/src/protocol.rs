@@ -190,7 +190,7 @@ pub enum Event {
         /// The term in force when it began.
         term: Term,
     },
-    /// This node could not get a majority, or gave way to another that asked at the same time; it stands aside for a while.
+    /// This node could not get a majority, or gave way to another that asked at the same time; it stands aside for a while. Or it abstains.
     Rejected {
         /// The term it tried to win.
         term: Term,

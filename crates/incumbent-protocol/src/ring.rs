@@ -209,7 +209,9 @@ impl<R: Rule> RingNode<R> {
                 self.office.bury(now, peer, out);
             }
             Request::Abstain => {
-                self.in_contest_until = None;
+                if self.in_contest_until.take().is_some() {
+                    out.emit(Event::Rejected { term: self.office.term() });
+                }
                 self.office.abstain(now, None, out);
             }
             Request::Stand => return self.office.stand_again(),

@@ -339,3 +339,67 @@ fn an_election_called_under_a_healthy_leader_changes_nothing_and_comes_to_an_end
         assert!(open.values().all(|open| !open), "{kind} {guard:?}: {:?}", group.events);
     });
 }
+
+#[test]
+fn who_abstains_follows_and_votes_but_never_leads() {
+    each(|kind, guard| {
+        let mut group = Group::new(kind, 5, guard);
+        // The greatest ids, which would win every contest of a bully or a ring. One of the five is down: two of the votes must be theirs.
+        group.nodes.remove(&NodeId(1));
+        for id in [4, 5] {
+            group.input(NodeId(id), Input::Request(Request::Abstain));
+        }
+        group.run_obliging(SECOND * 5);
+        let leader = group.leader();
+        assert!([NodeId(2), NodeId(3)].contains(&leader), "{kind} {guard:?}: {leader}");
+        let bids =
+            |event: &(NodeId, Event)| event.0 >= NodeId(4) && matches!(event.1, Event::Contends { .. } | Event::Elected { .. });
+        assert!(!group.events.iter().any(bids), "{kind} {guard:?}: {:?}", group.events);
+
+        group.input(leader, Input::Request(Request::Abstain));
+        assert!(matches!(group.events.last(), Some((_, Event::Lost { reason: Reason::Resigned, .. }))));
+        group.run_obliging(SECOND * 2);
+        assert_eq!(group.leader(), NodeId(5 - leader.0), "{kind} {guard:?}: the last one that stands");
+    });
+}
+
+#[test]
+fn an_office_that_nobody_wants_is_taken_at_once_by_the_first_who_does() {
+    each(|kind, guard| {
+        let mut group = Group::new(kind, 5, guard);
+        group.run(SECOND * 2);
+        for id in 1..=5 {
+            group.input(NodeId(id), Input::Request(Request::Abstain));
+        }
+        group.run(SECOND * 5);
+        assert!(group.nodes.values().all(|it| !it.view().in_office(group.now)), "{kind} {guard:?}");
+        group.input(NodeId(2), Input::Request(Request::Stand));
+        group.run(Duration::from_millis(100));
+        assert_eq!(group.leader(), NodeId(2), "{kind} {guard:?}");
+    });
+}
+
+#[test]
+fn an_office_that_is_given_to_one_who_abstains_is_soon_taken_by_another() {
+    each(|kind, guard| {
+        for stand in [vec![1, 2], vec![]] {
+            let mut group = Group::new(kind, 5, guard);
+            group.run(SECOND * 2);
+            let old = group.leader();
+            let others: Vec<u32> = (1..=5).filter(|id| NodeId(*id) != old).collect();
+            let standing: Vec<NodeId> = stand.iter().map(|place: &usize| NodeId(others[*place])).collect();
+            for id in others.iter().map(|id| NodeId(*id)).filter(|id| !standing.contains(id)) {
+                group.input(id, Input::Request(Request::Abstain));
+            }
+            group.input(old, Input::Request(Request::HandOver { to: NodeId(others[0]) }));
+            group.run(Duration::from_millis(140));
+            let leader = group.leader();
+            if standing.is_empty() {
+                assert_eq!(leader, old, "{kind} {guard:?}: nobody else wants it");
+            } else {
+                // Where the greatest id shall lead, that may be the old one.
+                assert!(standing.contains(&leader) || (leader == old && kind != Kind::Raft), "{kind} {guard:?}: {leader}");
+            }
+        }
+    });
+}

@@ -12,9 +12,10 @@
 //!   file   header cell │ cell 1 │ cell 2 │ …            header: node, group, generation, how many cells there are
 //!   cell   page (counter even) │ page (counter odd)     4096 bytes each, so that no disk touches both at once
 //!   page   copy │ copy                                  2048 bytes each
-//!   copy   magic, version, kind, cell, directory, counter, length, text and numbers, zeros, crc32c of it all
+//!   copy   magic, version, crc32c of all the rest, kind, cell, directory, counter, length, text and numbers, zeros
 //! ```
 //!
+//! All that changes in a copy with a name of reasonable length is in its first sector, so that it is whole or not whatever the order in which a disk writes the sectors of a page.
 //! Pages are filled before they are used and never move, so that a sync has no more to write than the page itself. Left out: damage to both copies of a page at once is seen, but a
 //! disk that loses a whole write after it has confirmed it, or a directory that was exchanged for an old copy of itself, is not; the generation is there for
 //! the other nodes to notice.
@@ -36,13 +37,15 @@ const VERSION: u16 = 1;
 const COPY: usize = 2048;
 const PAGE: usize = 2 * COPY;
 const CELL: usize = 2 * PAGE;
-/// Before the payload: magic, version, kind, cell, directory, counter, length.
-const PAYLOAD_AT: usize = 8 + 2 + 2 + 4 + 16 + 8 + 2;
-const CHECKSUM_AT: usize = COPY - 4;
+/// Before the payload: magic, version, checksum, kind, cell, directory, counter, length.
+const PAYLOAD_AT: usize = HEAD_LENGTH + CHECKSUM_LENGTH + 2 + 4 + 16 + 8 + 2;
+/// Magic and version: they come first, then the checksum of them and of all that follows.
+const HEAD_LENGTH: usize = 8 + 2;
+const CHECKSUM_LENGTH: usize = 4;
 
 /// Longer names of groups and elections are refused.
 pub(super) const NAME_MAX: usize = 1024;
-const _: () = assert!(PAYLOAD_AT + 2 + NAME_MAX + 32 <= CHECKSUM_AT);
+const _: () = assert!(PAYLOAD_AT + 2 + NAME_MAX + 32 <= COPY);
 
 /// Cells that are added at one time: a quarter of a megabyte, filled in a few milliseconds.
 const CELLS_ADDED: u32 = 32;
@@ -286,6 +289,7 @@ fn copy(directory: DirectoryId, kind: Kind, number: u32, counter: u64, payload: 
     let mut head = Vec::with_capacity(COPY);
     head.extend(MAGIC);
     head.extend(VERSION.to_le_bytes());
+    head.extend([0; CHECKSUM_LENGTH]);
     head.extend((kind as u16).to_le_bytes());
     head.extend(number.to_le_bytes());
     head.extend(directory);
@@ -294,9 +298,19 @@ fn copy(directory: DirectoryId, kind: Kind, number: u32, counter: u64, payload: 
     head.extend(payload);
     let mut copy = [0; COPY];
     copy[..head.len()].copy_from_slice(&head);
-    let checksum = crc32c::crc32c(&copy[..CHECKSUM_AT]);
-    copy[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
+    seal(&mut copy);
     copy
+}
+
+/// Puts the checksum in its place.
+fn seal(copy: &mut [u8; COPY]) {
+    let checksum = checksum_of(copy).to_le_bytes();
+    copy[HEAD_LENGTH..][..CHECKSUM_LENGTH].copy_from_slice(&checksum);
+}
+
+/// Of all but the checksum itself.
+fn checksum_of(copy: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&copy[..HEAD_LENGTH]), &copy[HEAD_LENGTH + CHECKSUM_LENGTH..])
 }
 
 /// A copy that is whole.
@@ -331,15 +345,11 @@ fn read_cell(bytes: &[u8], number: u32, directory: Option<DirectoryId>) -> Resul
 
 /// `None` if it is not whole.
 fn read_copy(bytes: &[u8], number: u32) -> Result<Option<Copied<'_>>, Wrong> {
-    let (body, checksum) = bytes.split_at(CHECKSUM_AT);
-    if crc32c::crc32c(body).to_le_bytes() != checksum {
+    let mut reader = Reader(bytes);
+    let (magic, version, checksum) = (reader.take(MAGIC.len()), reader.u16().unwrap_or(0), reader.u32());
+    if magic != Some(&MAGIC) || checksum != Some(checksum_of(bytes)) {
         return Ok(None);
     }
-    let mut reader = Reader(body);
-    if reader.take(MAGIC.len()) != Some(&MAGIC) {
-        return Ok(None);
-    }
-    let version = reader.u16().unwrap_or(0);
     if version > VERSION {
         return Err(Wrong::Newer(version));
     }
@@ -447,3 +457,6 @@ impl<'a> Reader<'a> {
         String::from_utf8(self.bytes()?.to_vec()).ok()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -51,6 +51,7 @@ impl Office {
 
     /// Votes for itself and, once that is safe, asks the others.
     fn stand_in_earnest<M>(&mut self, now: Instant, term: Term, released: Term, out: &mut Effects<M>) {
+        assert!(!self.abstains, "who abstains asks for no votes");
         (self.term, self.vote, self.leader) = (term, Some(self.me), None);
         self.promise = Promise { to: Some(self.me), term, until: now };
         self.open(now, Round::Real, term, released);

@@ -337,11 +337,14 @@ impl Office {
         }
     }
 
-    /// Leaves the office to others from now on: a ballot under way is given up, and the office given back.
+    /// Leaves the office to others from now on: a contest under way is given up, and the office given back.
     pub(crate) fn abstain<M: From<OfficeMessage>>(&mut self, now: Instant, successor: Option<NodeId>, out: &mut Effects<M>) {
         self.abstains = true;
-        self.held.retain(|(_, held)| !matches!(held, Held::TakeOffice { .. }));
         self.reject(now, out);
+        if self.is_candidate() {
+            self.held.retain(|(_, held)| !matches!(held, Held::TakeOffice { .. }));
+            out.emit(Event::Rejected { term: self.term });
+        }
         self.resign(now, successor, out);
     }
 
@@ -493,6 +496,7 @@ impl Office {
     /// Goes into office.
     fn enter<M>(&mut self, now: Instant, reign: Reign, out: &mut Effects<M>) {
         debug_assert!(!reign.has_ended(now));
+        assert!(!self.abstains, "who abstains does not lead");
         self.seat = Seat::Leader(reign);
         self.leader = Some(self.me);
         self.asked_in_vain = false;
