@@ -212,7 +212,8 @@ impl Bully {
             return self.win(now, out);
         }
         let mut greatest = true;
-        for to in self.office.others().filter(|id| *id > me || Some(*id) == doubted) {
+        let buried = self.office.buried();
+        for to in self.office.others().filter(|id| (*id > me || Some(*id) == doubted) && Some(*id) != buried) {
             greatest = false;
             out.send(to, BullyMessage::Election { term });
         }

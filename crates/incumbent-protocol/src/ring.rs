@@ -249,6 +249,11 @@ impl<R: Rule> RingNode<R> {
             return self.claim(now, Mandate::Vacancy, out);
         }
         self.enter_contest(now);
+        if self.office.hurries() {
+            // Who has not heard yet that the office is free lets the lap end: ask again as soon as it should be back.
+            let back = now + self.circuit.quick_lap_time();
+            self.in_contest_until = self.in_contest_until.map(|until| until.min(back));
+        }
         R::begin(self, now, out);
     }
 

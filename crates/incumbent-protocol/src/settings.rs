@@ -58,6 +58,30 @@ impl Pace {
         margin: Duration::from_millis(20),
     };
 
+    /// The pace that follows from one number: the shortest silence after which a leader is given up. Its answers take a round trip of at most 20 ms; set
+    /// [`Pace::reply`] where they take longer.
+    pub fn of(patience: Duration) -> Result<Pace, Invalid> {
+        if patience < Self::PATIENCE_LEAST || patience > Self::PATIENCE_MOST {
+            return Err(Invalid::Hasty { patience });
+        }
+        Ok(Pace {
+            // Four may be late or lost before the fifth costs the leadership: on a busy machine they come late together.
+            heartbeat: patience / 5,
+            patience_min: patience,
+            patience_max: patience * 2,
+            reply: (patience / 10).min(Duration::from_millis(20)),
+            drift_ppm: Self::LAN.drift_ppm,
+            // As in a machine room, but no longer than a busy system takes to wake a thread.
+            margin: (patience / 30).clamp(Duration::from_millis(2), Duration::from_millis(20)),
+        })
+    }
+
+    /// Above this nobody waits for a leader, and what is made of it would not fit in a day.
+    pub const PATIENCE_MOST: Duration = Duration::from_secs(3_600);
+
+    /// Below this a system that is merely busy looks dead.
+    pub const PATIENCE_LEAST: Duration = Duration::from_millis(50);
+
     /// How long a leader may believe in a lease, counted from the send of what was answered: `patience_min·(1−ρ)/(1+ρ) − margin`.
     ///
     /// Its clock may run slow and the voter's fast; the quotient covers both. Rounded down.
@@ -383,6 +407,7 @@ pub enum Invalid {
     Stranger { node: NodeId },
     Quorum { size: usize, count: usize },
     Span { name: &'static str, span: Duration },
+    Hasty { patience: Duration },
     Patience { min: Duration, max: Duration },
     Drift { ppm: u32 },
     Heartbeat { heartbeat: Duration, lease: Duration },
@@ -406,6 +431,11 @@ impl fmt::Display for Invalid {
                 count / 2 + 1
             ),
             Invalid::Span { name, span } => write!(f, "{name} is {span:?}: it must be more than zero and at most a day"),
+            Invalid::Hasty { patience } => write!(
+                f,
+                "a patience of {patience:?}: it must be at least {:?}, or a busy node is taken for a dead one, and at most an hour",
+                Pace::PATIENCE_LEAST
+            ),
             Invalid::Patience { min, max } => {
                 write!(f, "patience-min ({min:?}) is greater than patience-max ({max:?}): exchange them, or raise the second")
             }
@@ -439,6 +469,20 @@ mod tests {
             let settings = nodes(5).pace(pace).build().unwrap();
             assert_eq!(settings.quorum(), Some(3));
             assert!(settings.pace().lease() < pace.patience_min);
+        }
+    }
+
+    #[test]
+    fn a_pace_from_one_number_is_valid_down_to_the_least() {
+        for millis in [50, 51, 150, 1_000, 3_600_000] {
+            let pace = Pace::of(Duration::from_millis(millis)).unwrap();
+            nodes(3).pace(pace).build().unwrap();
+            // Of five heartbeats four must fit in the lease with time to stop.
+            assert!(pace.heartbeat * 4 < pace.lease(), "{pace:?}");
+            assert!(pace.reply <= Duration::from_millis(20) && pace.patience_max == pace.patience_min * 2);
+        }
+        for wrong in [Duration::ZERO, Duration::from_millis(49), Duration::MAX] {
+            assert!(Pace::of(wrong).unwrap_err().to_string().contains("at least 50ms"));
         }
     }
 

@@ -5,9 +5,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use incumbent_protocol::chance::Chance;
 use incumbent_protocol::machine::{Kind, Machine, Message};
 use incumbent_protocol::protocol::{Effect, Effects, Event, Input, NodeId, Reason, Record, Request, Role, Term};
-use incumbent_protocol::settings::{Guard, Settings, Takeover};
+use incumbent_protocol::settings::{Guard, Pace, Settings, Takeover};
 use incumbent_protocol::time::Instant;
 
 const DELAY: Duration = Duration::from_millis(1);
@@ -29,8 +30,14 @@ impl Group {
     }
 
     fn with(kind: Kind, settings: Settings) -> Self {
-        let nodes =
-            settings.members().iter().map(|id| (*id, Machine::start(kind, *id, &settings, u64::from(id.0), None, Instant::ZERO)));
+        Self::seeded(kind, settings, 0)
+    }
+
+    fn seeded(kind: Kind, settings: Settings, seed: u64) -> Self {
+        let nodes = settings
+            .members()
+            .iter()
+            .map(|id| (*id, Machine::start(kind, *id, &settings, seed * 100 + u64::from(id.0), None, Instant::ZERO)));
         let nodes = nodes.collect();
         Group { kind, settings, now: Instant::ZERO, nodes, flying: BTreeMap::new(), count: 0, events: Vec::new() }
     }
@@ -402,4 +409,41 @@ fn an_office_that_is_given_to_one_who_abstains_is_soon_taken_by_another() {
             }
         }
     });
+}
+
+/// Messages and records take 1 ms here, so that the votes alone take 5 to 7 ms with the disk: what is left is the wait.
+#[test]
+fn after_proof_of_death_somebody_leads_in_a_few_milliseconds_though_not_all_hear_of_it_at_once() {
+    for kind in Kind::ALL {
+        for size in [3, 5, 7] {
+            let mut waits = Vec::new();
+            for seed in 0..200 {
+                let pace = Pace::of(Duration::from_millis(200)).unwrap();
+                let settings = Settings::of((1..=size).map(NodeId)).pace(pace).build().unwrap();
+                let (mut group, mut chance) = (Group::seeded(kind, settings, seed), Chance::new(seed));
+                group.run(SECOND * 2 + Duration::from_millis(seed));
+                let old = group.leader();
+                group.nodes.remove(&old);
+                let died = group.now;
+                let mut hears: Vec<_> = group.nodes.keys().map(|id| (chance.between(Duration::ZERO, DELAY * 3), *id)).collect();
+                hears.sort_unstable();
+                for (after, id) in hears {
+                    group.run(died + after - group.now);
+                    group.input(id, Input::Request(Request::Dead { peer: old }));
+                }
+                while !group.nodes.values().any(|it| it.view().in_office(group.now)) {
+                    group.run(DELAY / 10);
+                }
+                waits.push(group.now - died);
+            }
+            waits.sort_unstable();
+            let (middle, longest) = (waits[waits.len() / 2], waits[waits.len() - 1]);
+            let most = match kind {
+                Kind::Bully | Kind::Raft => (DELAY * 10, DELAY * 20),
+                // A hop for each node, and another lap if somebody had not heard of it.
+                Kind::Ring | Kind::ChangRoberts => (DELAY * 16, DELAY * 100),
+            };
+            assert!(middle <= most.0 && longest <= most.1, "{kind} {size}: {middle:?}, {longest:?}");
+        }
+    }
 }

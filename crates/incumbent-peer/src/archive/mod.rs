@@ -16,6 +16,8 @@
 mod ledger;
 mod note;
 mod refused;
+#[cfg(test)]
+mod tests;
 mod vitals;
 
 use std::collections::BTreeMap;

@@ -22,6 +22,7 @@ mod message;
 mod reign;
 
 use alloc::collections::VecDeque;
+use core::time::Duration;
 
 pub use message::{Answer, OfficeMessage, Round};
 use reign::Reign;
@@ -125,6 +126,10 @@ pub(crate) struct Office {
     asked_in_vain: bool,
     /// Whether this node leaves the office to others, by its user's wish.
     abstains: bool,
+    /// How often this node still tries again soon: it knows the office to be free, and those who do not will learn of it.
+    hurries: u8,
+    /// A node that is proven dead, and the term in which it was: whatever it said up to then is void. Forgotten when it is heard in a later one.
+    buried: Option<(NodeId, Term)>,
     detector: Detector,
     stabilizer: Stabilizer,
 }
@@ -154,6 +159,8 @@ impl Office {
             favour: Favour::new(settings.stability().min_tenure.max(settings.pace().patience_max)),
             asked_in_vain: false,
             abstains: false,
+            hurries: 0,
+            buried: None,
             detector: Detector::new(now),
             stabilizer: Stabilizer::new(*settings.stability()),
         };
@@ -179,13 +186,16 @@ impl Office {
     }
 
     /// Whether `from` may say something of `term` at all.
-    pub(crate) fn admits<M>(&self, from: NodeId, term: Term, out: &mut Effects<M>) -> bool {
+    pub(crate) fn admits<M>(&mut self, from: NodeId, term: Term, out: &mut Effects<M>) -> bool {
         let sane = self.settings.rank(from).is_some()
             && from != self.me
             && term <= Term::MAX
             && term.0.saturating_sub(self.term.0) <= TERM_JUMP_MAX;
         if !sane {
             out.emit(Event::Ignored { from });
+        }
+        if sane && self.buried.is_some_and(|(dead, until)| dead == from && until < term) {
+            self.buried = None;
         }
         sane
     }
@@ -215,6 +225,10 @@ impl Office {
             OfficeMessage::Released { term } => {
                 if self.frees(from, term) {
                     self.vacate(now, from, Cause::Released, out);
+                    if self.voting == Voting::Always {
+                        // Somebody was told to take it over, and has the time for that.
+                        self.wait_for(now, self.settings.pace().reply / 2);
+                    }
                 }
                 Notice::Nothing
             }
@@ -237,7 +251,8 @@ impl Office {
                 Notice::Due
             }
             Seat::Candidate(ballot) if now >= ballot.until => {
-                self.asked_in_vain = true;
+                // It was not refused by those who know less, it reached too few: no reason to hurry.
+                (self.asked_in_vain, self.hurries) = (true, 0);
                 self.reject(now, out)
             }
             Seat::Leader(reign) if reign.has_ended(now) => {
@@ -332,7 +347,11 @@ impl Office {
 
     /// Proof that the process of `peer` is dead: it can neither act nor come back in its term.
     pub(crate) fn bury<M>(&mut self, now: Instant, peer: NodeId, out: &mut Effects<M>) {
-        if peer != self.me && self.promise.to == Some(peer) {
+        if peer == self.me {
+            return;
+        }
+        self.buried = Some((peer, self.term));
+        if self.promise.to == Some(peer) {
             self.vacate(now, peer, Cause::Dead, out);
         }
     }
@@ -370,6 +389,11 @@ impl Office {
 
     pub(crate) fn term(&self) -> Term {
         self.term
+    }
+
+    /// A node that is proven dead and was not heard since: it need not be asked.
+    pub(crate) fn buried(&self) -> Option<NodeId> {
+        self.buried.map(|(dead, _)| dead)
     }
 
     pub(crate) fn leader(&self) -> Option<NodeId> {
@@ -440,7 +464,7 @@ impl Office {
     }
 
     /// Waits at least `span` from now on: an election is under way.
-    pub(crate) fn wait_for(&mut self, now: Instant, span: core::time::Duration) {
+    pub(crate) fn wait_for(&mut self, now: Instant, span: Duration) {
         self.due_at = self.due_at.max(now + span);
     }
 
@@ -451,7 +475,17 @@ impl Office {
 
     /// The contest was won but the votes were not: stand aside, so that others may try.
     pub(crate) fn stand_aside(&mut self, now: Instant) {
-        self.stabilizer.rejected(now, &mut self.chance);
+        // Refused by those who have not heard yet that the office is free: that is nobody's failure.
+        if self.hurries == 0 {
+            self.stabilizer.rejected(now, &mut self.chance);
+        }
+    }
+
+    /// Whether to try again soon if nothing comes of this try. Not without end.
+    pub(crate) fn hurries(&mut self) -> bool {
+        let hurries = self.hurries > 0;
+        self.hurries = self.hurries.saturating_sub(1);
+        hurries
     }
 
     // Inner workings.
@@ -499,7 +533,7 @@ impl Office {
         assert!(!self.abstains, "who abstains does not lead");
         self.seat = Seat::Leader(reign);
         self.leader = Some(self.me);
-        self.asked_in_vain = false;
+        (self.asked_in_vain, self.hurries) = (false, 0);
         self.favour.leads(self.me, self.term, false, now);
         out.emit(Event::Elected { term: self.term });
     }
@@ -545,16 +579,42 @@ impl Office {
             self.leader = None;
             out.emit(Event::LeaderGone { leader, term: self.term, cause });
         }
+        self.hurries = HURRIES_MAX;
         if matches!(self.seat, Seat::Follower) {
-            self.due_at = self.due_at.min(now + self.settings.pace().reply / 4 + self.nudge());
+            let turn = self.turn(leader);
+            self.due_at = self.due_at.min(now + turn);
         }
     }
 
+    /// How long this node waits when `leader` has left the office free: each has its turn, so that those who learn of it together do not stand
+    /// together, and there is no need for long waits. Who grants a pre-vote gives up its turn, so the next one only has to come later than a message takes.
+    fn turn(&mut self, leader: NodeId) -> Duration {
+        let step = self.settings.pace().reply / 10;
+        let others = || self.settings.members().iter().copied().filter(|id| *id != leader);
+        let before = match self.voting {
+            Voting::Always => {
+                let mine = self.settings.priority(self.me);
+                let preferred = others().filter(|id| self.settings.priority(*id) > mine).count();
+                let equals = || others().filter(|id| self.settings.priority(*id) == mine);
+                let place = equals().filter(|id| *id < self.me).count();
+                // Not always the same one: a node may lead in many elections, and they should not all go to one other.
+                let count = equals().count().max(1);
+                let shift = usize::try_from(self.term.0 % count as u64).unwrap_or(0);
+                preferred + (place + count - shift) % count
+            }
+            // The greatest would win in any case.
+            Voting::UnderGuard => others().filter(|id| *id > self.me).count(),
+        };
+        let before = u32::try_from(before).unwrap_or(u32::MAX).min(TURNS_MAX);
+        // Half a step for all to learn of it; a little chance for clocks that are read in steps.
+        step / 2 + step * before + self.chance.between(Duration::ZERO, step / 4)
+    }
+
     /// A little chance, so that nodes which learn of a vacancy together do not stand together.
-    fn nudge(&mut self) -> core::time::Duration {
+    fn nudge(&mut self) -> Duration {
         let pace = self.settings.pace();
         let spread = pace.reply / 4;
-        self.chance.between(core::time::Duration::ZERO, spread)
+        self.chance.between(Duration::ZERO, spread)
     }
 
     fn next_term(&self) -> Option<Term> {
@@ -606,6 +666,12 @@ impl Office {
         }
     }
 }
+
+/// Turns that still differ when the office falls free: beyond, chance decides.
+const TURNS_MAX: u32 = 16;
+
+/// Those who know that the office is free try again soon this often: others learn of it a little later.
+const HURRIES_MAX: u8 = 3;
 
 /// Steps of priority that still make a difference: beyond, a node would wait for seconds.
 const PRIORITY_STEPS_MAX: u8 = 8;

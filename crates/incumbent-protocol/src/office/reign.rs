@@ -181,6 +181,10 @@ impl Office {
         sent: Instant,
         out: &mut Effects<M>,
     ) -> Notice {
+        if self.buried.is_some_and(|(dead, until)| dead == from && term <= until) {
+            // Sent before it died.
+            return Notice::Nothing;
+        }
         if term < self.term {
             self.say(from, OfficeMessage::Ack { term: self.term, sent }, out);
             return Notice::Nothing;
@@ -197,7 +201,7 @@ impl Office {
         self.seat = Seat::Follower;
         self.promise = Promise { to: Some(from), term, until: now + self.settings.pace().patience_min };
         self.detector.heard(from, now);
-        self.asked_in_vain = false;
+        (self.asked_in_vain, self.hurries) = (false, 0);
         self.wait(now);
         self.favour.leads(from, term, self.favours(from), now);
         if self.leader != Some(from) {

@@ -8,12 +8,16 @@ const DIRECTORY: DirectoryId = [7; 16];
 const SECTOR: usize = 512;
 
 /// A file in memory.
-#[derive(Clone, Debug)]
-struct Paper(Arc<Mutex<Vec<u8>>>);
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Paper(Arc<Mutex<Vec<u8>>>);
 
 impl Paper {
-    fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         self.0.lock().unwrap().clone()
+    }
+
+    pub(crate) fn elections(&self) -> Elections {
+        elections(&self.bytes()).unwrap()
     }
 }
 
@@ -33,10 +37,16 @@ impl Medium for Paper {
     }
 }
 
+/// A ledger that was never written to, whose writes go through `medium` to `paper`.
+pub(crate) fn fresh_on<M>(medium: M, paper: &Paper) -> Ledger<M> {
+    let bytes = blank(DIRECTORY, "orders", NodeId(3));
+    paper.write_at(&bytes, 0).unwrap();
+    read(medium, &bytes).unwrap().0
+}
+
 fn fresh() -> Ledger<Paper> {
-    let paper = Paper(Arc::new(Mutex::new(blank(DIRECTORY, "orders", NodeId(3)))));
-    let bytes = paper.bytes();
-    read(paper, &bytes).unwrap().0
+    let paper = Paper::default();
+    fresh_on(paper.clone(), &paper)
 }
 
 fn elections(bytes: &[u8]) -> Result<Elections, Wrong> {
