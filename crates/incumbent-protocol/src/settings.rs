@@ -240,6 +240,33 @@ impl Settings {
         self.priorities.iter().map(|(_, priority)| *priority).max().unwrap_or(0)
     }
 
+    /// Whether a leader may make these its next settings: one member more or less, such that quorums of both share a node, and everything else the same.
+    pub fn may_become(&self, next: &Settings) -> Result<(), Invalid> {
+        self.agrees_but_for_members(next)?;
+        let beyond = |one: &Settings, other: &Settings| one.members().iter().filter(|id| other.rank(**id).is_none()).count();
+        let (gone, come) = (beyond(self, next), beyond(next, self));
+        if gone + come != 1 {
+            return Err(Invalid::Change { why: "members are added or removed one at a time" });
+        }
+        let quorum = |it: &Settings| it.quorum.unwrap_or(it.majority());
+        if quorum(self) + quorum(next) <= self.members.len().max(next.members.len()) {
+            return Err(Invalid::Change {
+                why: "quorums before and after the change must share a node: change the quorum with the members",
+            });
+        }
+        Ok(())
+    }
+
+    /// Whether a node may go on with these settings at all.
+    pub(crate) fn agrees_but_for_members(&self, next: &Settings) -> Result<(), Invalid> {
+        let rest = |it: &Settings| (it.pace, it.quorum.is_some(), it.detection, it.takeover, it.pre_vote, it.stability);
+        if rest(self) == rest(next) {
+            return Ok(());
+        }
+        // The length of a promise is the length of a lease: all must mean the same by it.
+        Err(Invalid::Change { why: "only members and priorities may change while the group runs" })
+    }
+
     /// Where `node` stands among the members, from 0; `None` for a stranger.
     pub fn rank(&self, node: NodeId) -> Option<usize> {
         self.members.binary_search(&node).ok()
@@ -412,6 +439,7 @@ pub enum Invalid {
     Drift { ppm: u32 },
     Heartbeat { heartbeat: Duration, lease: Duration },
     Aside { min: Duration, max: Duration },
+    Change { why: &'static str },
     Unknown { what: &'static str, given: String, known: &'static str },
 }
 
@@ -447,6 +475,7 @@ impl fmt::Display for Invalid {
                 "a heartbeat every {heartbeat:?} is too slow for a lease of {lease:?}: two must fit; lower heartbeat or raise patience-min"
             ),
             Invalid::Aside { min, max } => write!(f, "aside-min ({min:?}) is greater than aside-max ({max:?}): exchange them"),
+            Invalid::Change { why } => f.write_str(why),
             Invalid::Unknown { what, given, known } => write!(f, "unknown {what} '{given}': it is one of {known}"),
         }
     }

@@ -238,7 +238,7 @@ impl<'a> Options<'a> {
             Invalid::Heartbeat { .. } => {
                 return ["heartbeat", "patience", "margin", "drift"].into_iter().find_map(|name| self.value(name));
             }
-            Invalid::Unknown { .. } => return None,
+            Invalid::Unknown { .. } | Invalid::Change { .. } => return None,
         };
         self.value(name)
     }

@@ -18,6 +18,7 @@
 
 mod ballot;
 mod favour;
+mod membership;
 mod message;
 mod reign;
 
