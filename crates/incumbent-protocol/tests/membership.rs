@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use incumbent_protocol::chance::Chance;
 use incumbent_protocol::machine::{Kind, Machine, Message};
-use incumbent_protocol::protocol::{Effect, Effects, Input, Mark, NodeId, Record, Request, Role, Term};
+use incumbent_protocol::office::{Answer, OfficeMessage, Round};
+use incumbent_protocol::protocol::{Effect, Effects, Event, Input, Mark, NodeId, Reason, Record, Request, Role, Term};
 use incumbent_protocol::settings::{Guard, Pace, Settings};
 use incumbent_protocol::time::Instant;
 
@@ -465,4 +466,51 @@ fn what_must_not_change_is_refused() {
     let quorum = |ids, size| Settings::of(ids).guard(Guard::Quorum(size)).build().unwrap();
     assert!(quorum(of(1..=5), 3).may_become(&quorum(of(1..=6), 4)).is_ok());
     assert!(quorum(of(1..=3), 2).may_become(&Settings::of(of(1..=4)).guard(Guard::Off).build().unwrap()).is_err());
+}
+
+#[test]
+fn votes_and_promises_outlive_a_change() {
+    let (three, four) = (settings((1..=3).map(NodeId)), settings((1..=4).map(NodeId)));
+    let at = |millis: u32| Instant::ZERO + MS * millis;
+    let mut node = Machine::start(Kind::Raft, NodeId(2), &three, 1, None, Instant::ZERO);
+    let mut out = Effects::default();
+    let mut ask = |node: &mut Machine, from: u32, term: u64, now: Instant| {
+        let request = OfficeMessage::VoteRequest { term: Term(term), round: Round::Real, released: Term(0), sent: now };
+        node.step(now, Input::Receive { from: NodeId(from), message: Message::Raft(request) }, &mut out);
+        node.step(now, Input::Persisted(Mark(u64::MAX)), &mut out);
+        let said = |effect| match effect {
+            Effect::Send { message: Message::Raft(OfficeMessage::Vote { answer, .. }), .. } => Some(answer),
+            Effect::Send { .. } | Effect::Persist { .. } | Effect::Emit(_) => None,
+        };
+        out.drain().filter_map(said).collect::<Vec<Answer>>()
+    };
+    assert_eq!(ask(&mut node, 1, 1, at(0)), [Answer::Granted]);
+    node.reconfigure(at(1), &four, &mut Effects::default()).unwrap();
+    assert_eq!(ask(&mut node, 3, 1, at(2)), [Answer::Bound], "another in the same term");
+    assert_eq!(ask(&mut node, 4, 2, at(99)), [Answer::Bound], "another in a later one, while the promise lasts");
+    assert_eq!(ask(&mut node, 3, 1, at(101)), [Answer::Taken], "the vote stays when the promise is over");
+    assert_eq!(ask(&mut node, 4, 2, at(101)), [Answer::Granted]);
+}
+
+#[test]
+fn a_leader_that_is_removed_leaves_office_at_once_and_names_an_heir_among_those_who_stay() {
+    let mut world = World::new(Rules::Kept, 5);
+    let three = Members { version: (Term(0), 0), settings: settings((1..=3).map(NodeId)) };
+    world.nodes.clear();
+    (1..=3).for_each(|id| world.add(NodeId(id), three.clone()));
+    world.run(Duration::from_secs(2));
+    let leader = world.nodes.keys().copied().find(|id| world.is_in_office(*id)).unwrap();
+    let (local, mut out) = (world.local(leader), Effects::default());
+    let rest = settings((1..=3).map(NodeId).filter(|id| *id != leader));
+    let machine = world.nodes.get_mut(&leader).unwrap().machine.as_mut().unwrap();
+    machine.reconfigure(local, &rest, &mut out).unwrap();
+    assert!(!machine.view().in_office(local));
+    let effects = out.as_slice();
+    assert!(effects.iter().any(|it| matches!(it, Effect::Emit(Event::Lost { reason: Reason::Resigned, .. }))), "{effects:?}");
+    let heirs = effects.iter().filter_map(|it| match it {
+        Effect::Send { to, message: Message::Raft(OfficeMessage::TakeOver { .. }) } => Some(*to),
+        Effect::Send { .. } | Effect::Persist { .. } | Effect::Emit(_) => None,
+    });
+    let heirs: Vec<NodeId> = heirs.collect();
+    assert!(heirs.len() == 1 && rest.rank(heirs[0]).is_some(), "{heirs:?}");
 }
