@@ -176,7 +176,7 @@ impl Machine {
     /// node that is no member any more resigns and is silent from then on.
     ///
     /// Safe under the rules for the driver in `office/membership.rs`: nodes hear each other under the same version of the members only, versions only rise and are persisted
-    /// before they are used, and new members are made, one added or removed ([`Settings::may_become`]), by a leader that is in office and has used the present ones for `2 · patience_max`.
+    /// before they are used, and new members are made by a leader, one added or removed ([`Settings::may_become`]), when a majority has used the present ones for `2 · patience_max`.
     ///
     /// Refused, with nothing changed, for another protocol than Raft and for settings that differ in more than members and priorities.
     pub fn reconfigure(&mut self, now: Instant, settings: &Settings, out: &mut Effects<Message>) -> Result<(), Invalid> {

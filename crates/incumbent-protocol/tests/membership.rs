@@ -212,7 +212,7 @@ impl World {
         machine.reconfigure(local, &members.settings, &mut out).unwrap();
         let after = machine.view();
         assert_eq!(after.term, before.term);
-        assert!(after.role != Role::Candidate);
+        assert!(after.role != Role::Candidate || members.settings == node.members.settings);
         assert!(after.until <= before.until, "{:?} then {:?}", before.until, after.until);
         // Under the old members still: what a leader says when it is removed.
         self.carry_out(id, &mut out);
@@ -440,6 +440,21 @@ fn a_leader_stays_in_office_through_a_change_and_keeps_its_lease() {
     }
     assert!(until(&world) > before);
     assert_eq!(world.elected.len(), 1, "nobody else was elected meanwhile");
+}
+
+#[test]
+fn a_new_version_of_the_same_members_changes_nothing() {
+    let three = settings((1..=3).map(NodeId));
+    let mut world = World::new(Rules::Kept, 5);
+    world.nodes.clear();
+    (1..=3).for_each(|id| world.add(NodeId(id), Members { version: (Term(0), 0), settings: three.clone() }));
+    world.run(Duration::from_secs(2));
+    for (id, node) in &mut world.nodes {
+        let (machine, mut out) = (node.machine.as_mut().unwrap(), Effects::default());
+        let before = machine.clone();
+        machine.reconfigure(world.now, &three, &mut out).unwrap();
+        assert!(*machine == before && out.as_slice().is_empty(), "node {id}");
+    }
 }
 
 #[test]
