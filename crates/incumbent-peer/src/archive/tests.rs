@@ -6,6 +6,9 @@ use super::ledger::tests::{Paper, fresh_on};
 use super::*;
 use incumbent_protocol::protocol::Term;
 
+/// By then a thread that is not stuck has done anything.
+const LIMIT: Duration = Duration::from_secs(20);
+
 /// What the next sync does.
 enum Sync {
     Succeeds,
@@ -64,13 +67,18 @@ impl Bench {
         self.archive.write(election, Stored { record: Some(record), epoch: 0 }, move |result| tell.send((term, result)).unwrap());
     }
 
+    /// Waits until a sync has begun.
+    fn begun(&self) {
+        self.begun.recv_timeout(LIMIT).expect("a sync begins");
+    }
+
     fn sync(&self, fate: Sync) {
-        self.begun.recv().unwrap();
+        self.begun();
         self.fate.send(fate).unwrap();
     }
 
     fn told(&self) -> (u64, Result<(), Failure>) {
-        self.told.recv().unwrap()
+        self.told.recv_timeout(LIMIT).expect("something is told")
     }
 }
 
@@ -80,7 +88,7 @@ fn nothing_is_told_before_the_sync_and_a_disk_that_stands_still_is_seen() {
     assert_eq!(bench.archive.busy_since(), None);
     let before = clock::now();
     bench.write("nightly", 1);
-    bench.begun.recv().unwrap();
+    bench.begun();
     assert!(bench.archive.busy_since().unwrap() >= before && bench.archive.vitals().busy_since.is_some());
     assert!(bench.told.try_recv().is_err());
     bench.fate.send(Sync::Succeeds).unwrap();
@@ -95,7 +103,7 @@ fn nothing_is_told_before_the_sync_and_a_disk_that_stands_still_is_seen() {
 fn what_waits_is_written_together_and_a_later_record_replaces_a_waiting_one() {
     let bench = Bench::new();
     bench.write("nightly", 1);
-    bench.begun.recv().unwrap();
+    bench.begun();
     for (election, term) in [("nightly", 2), ("hourly", 3), ("nightly", 4)] {
         bench.write(election, term);
     }
@@ -149,7 +157,7 @@ fn a_full_disk_is_told_and_may_be_used_again_when_there_is_room() {
 fn what_waits_when_the_archive_is_closed_is_written() {
     let bench = Bench::new();
     bench.write("nightly", 1);
-    bench.begun.recv().unwrap();
+    bench.begun();
     bench.write("nightly", 2);
     bench.fate.send(Sync::Succeeds).unwrap();
     bench.fate.send(Sync::Succeeds).unwrap();
