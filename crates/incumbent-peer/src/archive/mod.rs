@@ -98,7 +98,7 @@ impl Archive {
         ledger: Ledger<M>,
         directory: PathBuf,
         known: BTreeMap<NodeId, (DirectoryId, u64)>,
-        lock: Option<File>,
+        lock: Option<Lock>,
     ) -> Archive {
         let directory_id = ledger.directory_id();
         let shared = Arc::new(Shared::default());
@@ -197,8 +197,18 @@ impl Drop for Archive {
     }
 }
 
+/// Keeps everyone else out of a directory.
+struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // To close it is not enough: a process that is just being started has a copy of the file until it runs its own program.
+        let _ = self.0.unlock();
+    }
+}
+
 /// Makes the directory if there is none, and keeps everyone else out.
-fn lock(directory: &Path) -> Result<File, Refused> {
+fn lock(directory: &Path) -> Result<Lock, Refused> {
     if !directory.exists() {
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
         made.and_then(|()| directory.parent().map_or(Ok(()), sync_directory))
@@ -208,7 +218,7 @@ fn lock(directory: &Path) -> Result<File, Refused> {
     let lock = File::options().create(true).truncate(false).write(true).open(&path);
     let lock = lock.map_err(|error| Refused::unusable(&path, "open", error))?;
     match lock.try_lock() {
-        Ok(()) => Ok(lock),
+        Ok(()) => Ok(Lock(lock)),
         Err(TryLockError::WouldBlock) => Err(Refused::InUse { path: directory.to_path_buf() }),
         Err(TryLockError::Error(error)) => Err(Refused::unusable(&path, "lock", error)),
     }
@@ -292,7 +302,7 @@ struct Writer<M> {
     shared: Arc<Shared>,
     ledger: Ledger<M>,
     directory: PathBuf,
-    _lock: Option<File>,
+    _lock: Option<Lock>,
 }
 
 impl<M: Medium> Writer<M> {
