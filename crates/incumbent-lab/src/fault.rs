@@ -193,7 +193,7 @@ impl Fault {
             },
             Fault::Partition(groups) => groups.concat(),
             Fault::Request { node, request } => match *request {
-                Request::Campaign | Request::Resign => vec![*node],
+                Request::Campaign | Request::Resign | Request::Abstain | Request::Stand => vec![*node],
                 Request::HandOver { to: peer } | Request::Suspect { peer } | Request::Dead { peer } => vec![*node, peer],
             },
             Fault::ResetStorm { .. } | Fault::Heal => Vec::new(),
@@ -264,6 +264,8 @@ impl fmt::Display for Fault {
                 Request::HandOver { to } => write!(f, "hand-over {node} {to}"),
                 Request::Suspect { peer } => write!(f, "suspect {node} {peer}"),
                 Request::Dead { peer } => write!(f, "dead {node} {peer}"),
+                Request::Abstain => write!(f, "abstain {node}"),
+                Request::Stand => write!(f, "stand {node}"),
             },
             Fault::ResetStorm { every, times } => write!(f, "reset-storm {} {times} times", Span(*every)),
             Fault::Heal => f.write_str("heal"),

@@ -58,6 +58,8 @@ pub struct Plan {
     pub faults_for: Duration,
     /// The nodes that are down from then on, for good: the others must do without them.
     pub stay_down: Vec<NodeId>,
+    /// The nodes that abstain from then on, for good: the others must lead.
+    pub stay_out: Vec<NodeId>,
     /// Whether connections are reset again and again after the group has settled (C29).
     pub resets_in_calm: bool,
 }
@@ -168,6 +170,7 @@ impl Plan {
             troubles: Vec::new(),
             faults_for: draw.span(pace.patience_max * 5, pace.patience_max * 60),
             stay_down: Vec::new(),
+            stay_out: Vec::new(),
             resets_in_calm: draw.happens(250_000),
         };
         if draw.happens(300_000) {
@@ -181,6 +184,8 @@ impl Plan {
                 plan.troubles.push(trouble);
             }
         }
+        // From a stream of its own, so that plans without it are what they were before it was thought of.
+        Draw(Chance::new(seed ^ 0x6162_7374)).abstentions(&mut plan);
         plan
     }
 
@@ -326,6 +331,7 @@ impl fmt::Display for Plan {
         }
         write!(f, "  at {:?} heal", self.faults_for)?;
         self.stay_down.iter().try_for_each(|node| write!(f, ", crash {node}"))?;
+        self.stay_out.iter().try_for_each(|node| write!(f, ", abstain {node}"))?;
         f.write_str(if self.resets_in_calm { ", later resets" } else { "" })
     }
 }
@@ -527,6 +533,29 @@ impl Draw {
         Trouble { aim, steps }
     }
 
+    /// Nodes that leave the office to others for a while, and some that do for good.
+    fn abstentions(&mut self, plan: &mut Plan) {
+        if self.happens(250_000) {
+            for _ in 0..=self.0.below(8) {
+                let at = self.span(Duration::ZERO, plan.faults_for);
+                let end = at + self.stretch(plan.pace.patience_max * 8);
+                let node = self.node(plan.nodes);
+                let aim = if self.happens(500_000) { Aim::Leader(node) } else { Aim::AsDrawn };
+                let steps = [(at, Request::Abstain), (end, Request::Stand)];
+                let steps = steps.into_iter().map(|(at, request)| (at, Fault::Request { node, request })).collect();
+                plan.troubles.push(Trouble { aim, steps });
+            }
+        }
+        if self.happens(150_000) {
+            plan.stay_out = self.spare(plan.nodes, plan.nodes as usize - 1);
+            // Of those that are up, one must be willing.
+            let willing = |plan: &Plan, node| !plan.stay_out.contains(&node) && !plan.stay_down.contains(&node);
+            while !(1..=plan.nodes).any(|id| willing(plan, NodeId(id))) {
+                plan.stay_out.pop();
+            }
+        }
+    }
+
     fn rival(&mut self, plan: &Plan, leader: NodeId, at: Duration, end: Duration) -> Vec<(Duration, Fault)> {
         let rival = self.other(leader, plan.nodes);
         if rival == leader {
@@ -613,6 +642,8 @@ pub(crate) fn exchanged(fault: &Fault, (a, b): (NodeId, NodeId)) -> Fault {
         Request::HandOver { to } => Request::HandOver { to: swap(to) },
         Request::Suspect { peer } => Request::Suspect { peer: swap(peer) },
         Request::Dead { peer } => Request::Dead { peer: swap(peer) },
+        Request::Abstain => Request::Abstain,
+        Request::Stand => Request::Stand,
     };
     match fault.clone() {
         Fault::Crash(node) => Fault::Crash(swap(node)),
@@ -653,7 +684,8 @@ mod tests {
             assert_eq!(plan, Plan::draw(seed, None));
             assert_eq!(plan, Plan::draw(seed, Some(plan.kind)), "the command that replays a run names its protocol");
             let forced = Plan::draw(seed, Some(Kind::Raft));
-            assert_eq!(Plan { kind: plan.kind, stay_down: plan.stay_down.clone(), ..forced }, plan);
+            let (stay_down, stay_out) = (plan.stay_down.clone(), plan.stay_out.clone());
+            assert_eq!(Plan { kind: plan.kind, stay_down, stay_out, ..forced }, plan);
         }
     }
 
@@ -680,6 +712,8 @@ mod tests {
             }
             assert!(plan.demands().elected_within < plan.demands().settled_within);
             assert!(plan.nodes as usize - plan.stay_down.len() >= plan.needed());
+            let idle: Vec<_> = plan.stay_down.iter().chain(&plan.stay_out).collect();
+            assert!((1..=plan.nodes).any(|id| !idle.contains(&&NodeId(id))), "seed {seed}: nobody may lead");
         }
     }
 
@@ -697,6 +731,7 @@ mod tests {
         assert!(some(&|plan| plan.troubles.is_empty()) > 50);
         assert!(some(&|plan| plan.stay_down.len() == 1) > 50);
         assert!(some(&|plan| plan.stay_down.len() > 1) > 50);
+        assert!(some(&|plan| plan.stay_out.len() > 1) > 50);
         assert!(some(&|plan| !plan.clocks_keep_the_bound()) > 50);
         assert!(some(&|plan| plan.clocks_keep_the_bound()) > 1_500);
         for word in [
@@ -721,6 +756,8 @@ mod tests {
             "hand-over",
             "suspect",
             "dead",
+            "abstain",
+            "stand",
             "reset-storm",
         ] {
             let names =

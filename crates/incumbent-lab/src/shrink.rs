@@ -36,7 +36,7 @@ pub fn shrink_while(plan: &Plan, runs_max: u32, fails: impl FnMut(&Plan) -> bool
     loop {
         let before = search.best.clone();
         search.fewer_troubles();
-        search.fewer_that_stay_down();
+        search.fewer_that_stay_down_or_out();
         search.fewer_nodes();
         search.simpler_settings();
         search.shorter();
@@ -104,10 +104,15 @@ impl<F: FnMut(&Plan) -> bool> Search<F> {
         }
     }
 
-    fn fewer_that_stay_down(&mut self) {
+    fn fewer_that_stay_down_or_out(&mut self) {
         for index in (0..self.best.stay_down.len()).rev() {
             let mut candidate = self.best.clone();
             candidate.stay_down.remove(index);
+            self.keep(candidate);
+        }
+        for index in (0..self.best.stay_out.len()).rev() {
+            let mut candidate = self.best.clone();
+            candidate.stay_out.remove(index);
             self.keep(candidate);
         }
     }
@@ -168,13 +173,16 @@ fn without_greatest(plan: &Plan) -> Option<Plan> {
     plan.nodes = left;
     plan.ring.retain(|node| *node != gone);
     plan.stay_down.retain(|node| *node != gone);
+    plan.stay_out.retain(|node| *node != gone);
     plan.favourite = plan.favourite.filter(|node| *node != gone);
     for Trouble { steps, .. } in &mut plan.troubles {
         steps.retain(|(_, fault)| !fault.nodes().contains(&gone));
     }
     plan.troubles.retain(|trouble| !trouble.steps.is_empty());
     // Those that are left must be able to elect someone, or failing to would be no fault of theirs.
-    (plan.nodes as usize - plan.stay_down.len() >= plan.needed()).then_some(plan)
+    let willing = |node: &NodeId| !plan.stay_down.contains(node) && !plan.stay_out.contains(node);
+    let somebody = (1..=left).map(NodeId).any(|node| willing(&node));
+    (somebody && plan.nodes as usize - plan.stay_down.len() >= plan.needed()).then_some(plan)
 }
 
 #[cfg(test)]

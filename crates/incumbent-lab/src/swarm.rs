@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use incumbent_protocol::machine::Kind;
-use incumbent_protocol::protocol::{Claim, Event, NodeId, Reason, Record, Term};
+use incumbent_protocol::protocol::{Claim, Event, NodeId, Reason, Record, Request, Term};
 
 use crate::fault::Fault;
 use crate::jobs::{self, Audience};
@@ -111,6 +111,13 @@ fn live_through(plan: &Plan, world: &mut World<Watch>) {
     world.run_until(Moment::ZERO + plan.faults_for);
     world.heal();
     plan.stay_down.iter().for_each(|node| world.inject(Fault::Crash(*node)));
+    let abstains = |(_, fault): &(_, Fault)| matches!(fault, Fault::Request { request: Request::Abstain, .. });
+    if plan.troubles.iter().flat_map(|it| &it.steps).any(abstains) {
+        // Whom it hit in the end does not matter: who stands already does not mind.
+        let all = (1..=plan.nodes).map(NodeId);
+        all.for_each(|node| world.inject(Fault::Request { node, request: Request::Stand }));
+    }
+    plan.stay_out.iter().for_each(|node| world.inject(Fault::Request { node: *node, request: Request::Abstain }));
     world.run_for(plan.demands().settled_within);
     if plan.resets_in_calm {
         let every = plan.pace.reply / 3;

@@ -278,6 +278,8 @@ impl fmt::Display for Words<'_, Request> {
             Request::HandOver { to } => write!(f, "hand over to {to}"),
             Request::Suspect { peer } => write!(f, "suspect {peer}"),
             Request::Dead { peer } => write!(f, "hold {peer} for dead"),
+            Request::Abstain => f.write_str("abstain"),
+            Request::Stand => f.write_str("stand"),
         }
     }
 }

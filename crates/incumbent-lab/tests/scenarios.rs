@@ -288,7 +288,7 @@ fn oracles_watch_every_scenario() {
     // A leader that is said to be dead and is only cut off: its voters are freed too soon. A scenario that lies is found out.
     let outcome = scenario::run(&with("run until agreed\nexpect leader 1\ncut 1\ndead 2 1\ndead 3 1\nrun 500ms\n----"));
     let [failure] = &outcome.failures[..] else { panic!("{:?}", outcome.failures) };
-    assert!(failure.what.contains("violated: t=0.2") && failure.what.contains("one_leader_at_a_time"), "{failure:?}");
+    assert!(failure.what.contains("violated: t=0.196") && failure.what.contains("one_leader_at_a_time"), "{failure:?}");
     assert_eq!(failure.line, None);
 }
 

@@ -3,6 +3,7 @@
 //! A *node* is a member of a *group*; a group holds many *elections*, each with a machine of its own on every node. Knows nothing of engines or leaderships: the
 //! library makes those of it.
 
+pub mod archive;
 pub mod clock;
 pub mod packet;
 pub mod switchboard;

@@ -11,7 +11,7 @@
 use core::fmt;
 
 use crate::office::{Mandate, Notice, Office, OfficeMessage, Voting};
-use crate::protocol::{Claim, Effects, Input, NodeId, Protocol, Purpose, Record, Request, Role, Term, View, Wire};
+use crate::protocol::{Claim, Effects, Event, Input, NodeId, Protocol, Purpose, Record, Request, Role, Term, View, Wire};
 use crate::settings::{Settings, Takeover};
 use crate::time::Instant;
 
@@ -162,6 +162,14 @@ impl Bully {
             Request::HandOver { to } => self.office.hand_over(now, to, out),
             Request::Suspect { peer } => self.office.suspect(now, peer, out),
             Request::Dead { peer } => self.office.bury(now, peer, out),
+            Request::Abstain => {
+                if self.phase != Phase::Quiet {
+                    self.phase = Phase::Quiet;
+                    out.emit(Event::Rejected { term: self.office.term() });
+                }
+                self.office.abstain(now, None, out);
+            }
+            Request::Stand => return self.office.stand_again(),
         }
         Notice::Nothing
     }
@@ -204,7 +212,8 @@ impl Bully {
             return self.win(now, out);
         }
         let mut greatest = true;
-        for to in self.office.others().filter(|id| *id > me || Some(*id) == doubted) {
+        let buried = self.office.buried();
+        for to in self.office.others().filter(|id| (*id > me || Some(*id) == doubted) && Some(*id) != buried) {
             greatest = false;
             out.send(to, BullyMessage::Election { term });
         }

@@ -120,9 +120,12 @@ impl Circuit {
 
     /// How long a whole lap may take: half a round trip for each hop, with room.
     pub(crate) fn lap_time(&self) -> Duration {
-        let pace = self.settings.pace();
-        let members = u32::try_from(self.settings.ring().len()).unwrap_or(u32::MAX);
-        pace.patience_max + pace.reply.saturating_mul(members) / 2
+        self.settings.pace().patience_max + self.quick_lap_time()
+    }
+
+    /// The same, if nobody has to be skipped.
+    pub(crate) fn quick_lap_time(&self) -> Duration {
+        self.settings.pace().reply.saturating_mul(self.full_lap()) / 2
     }
 
     /// Hops that a full lap takes.

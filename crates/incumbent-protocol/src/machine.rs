@@ -172,6 +172,25 @@ impl Machine {
         }
     }
 
+    /// Goes on with other members, in the same term and with the same vote and promises. A leader stays in office, for as long as it would have; a candidate gives up; a
+    /// node that is no member any more resigns and is silent from then on.
+    ///
+    /// Safe under the rules for the driver in `office/membership.rs`: nodes hear each other under the same version of the members only, versions only rise and are persisted
+    /// before they are used, and new members are made by a leader, one added or removed ([`Settings::may_become`]), when a majority has used the present ones for `2 · patience_max`.
+    ///
+    /// Refused, with nothing changed, for another protocol than Raft and for settings that differ in more than members and priorities.
+    pub fn reconfigure(&mut self, now: Instant, settings: &Settings, out: &mut Effects<Message>) -> Result<(), Invalid> {
+        let Machine::Raft(raft) = self else {
+            return Err(Invalid::Change {
+                why: "only Raft can change its members: stop all nodes and start them with the new ones",
+            });
+        };
+        let mut effects = Effects::default();
+        let changed = raft.reconfigure(now, settings, &mut effects);
+        pass_on(&mut effects, out);
+        changed
+    }
+
     /// As [`Protocol::deadline`].
     pub fn deadline(&self) -> Instant {
         match self {
@@ -220,6 +239,13 @@ fn step<P: Protocol>(
     };
     let mut effects = Effects::default();
     protocol.step(now, input, &mut effects);
+    pass_on(&mut effects, out);
+}
+
+fn pass_on<M>(effects: &mut Effects<M>, out: &mut Effects<Message>)
+where
+    Message: From<M>,
+{
     for effect in effects.drain() {
         match effect {
             Effect::Send { to, message } => out.send(to, message),

@@ -127,6 +127,10 @@ pub enum Request {
         /// The dead node.
         peer: NodeId,
     },
+    /// Do not lead from now on: vote, follow and answer as always, but never contend, not even if called. A leader resigns: its work has ended.
+    Abstain,
+    /// Contend again as usual, as every node does that has just come up; at once, if no leader is known.
+    Stand,
 }
 
 /// What a machine wants done. The order matters: a driver carries effects out in the order they stand.
@@ -186,7 +190,7 @@ pub enum Event {
         /// The term in force when it began.
         term: Term,
     },
-    /// This node could not get a majority, or gave way to another that asked at the same time; it stands aside for a while.
+    /// This node could not get a majority, or gave way to another that asked at the same time; it stands aside for a while. Or it abstains.
     Rejected {
         /// The term it tried to win.
         term: Term,

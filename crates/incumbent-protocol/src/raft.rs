@@ -7,7 +7,7 @@
 
 use crate::office::{Mandate, Notice, Office, OfficeMessage, Voting};
 use crate::protocol::{Effects, Input, NodeId, Protocol, Record, Request, View, Wire};
-use crate::settings::Settings;
+use crate::settings::{Invalid, Settings};
 use crate::time::Instant;
 
 /// A node that elects by Raft's rules.
@@ -24,6 +24,9 @@ impl Protocol for Raft {
     }
 
     fn step(&mut self, now: Instant, input: Input<OfficeMessage>, out: &mut Effects<OfficeMessage>) {
+        if self.office.is_removed() {
+            return;
+        }
         let notice = match input {
             Input::Wake => {
                 self.prefer_greater_priority(now, out);
@@ -46,7 +49,7 @@ impl Protocol for Raft {
     }
 
     fn deadline(&self) -> Instant {
-        self.office.deadline()
+        if self.office.is_removed() { Instant::NEVER } else { self.office.deadline() }
     }
 
     fn view(&self) -> View {
@@ -55,6 +58,12 @@ impl Protocol for Raft {
 }
 
 impl Raft {
+    /// As [`Machine::reconfigure`](crate::machine::Machine::reconfigure).
+    pub fn reconfigure(&mut self, now: Instant, settings: &Settings, out: &mut Effects<OfficeMessage>) -> Result<(), Invalid> {
+        let heir = self.office.heir().filter(|heir| settings.rank(*heir).is_some());
+        self.office.reconfigure(now, settings, heir, out)
+    }
+
     fn on_request(&mut self, now: Instant, request: Request, out: &mut Effects<OfficeMessage>) -> Notice {
         match request {
             Request::Campaign => return Notice::Due,
@@ -65,6 +74,11 @@ impl Raft {
             Request::HandOver { to } => self.office.hand_over(now, to, out),
             Request::Suspect { peer } => self.office.suspect(now, peer, out),
             Request::Dead { peer } => self.office.bury(now, peer, out),
+            Request::Abstain => {
+                let heir = self.office.heir();
+                self.office.abstain(now, heir, out);
+            }
+            Request::Stand => return self.office.stand_again(),
         }
         Notice::Nothing
     }

@@ -109,7 +109,8 @@ impl<R: Rule> Protocol for RingNode<R> {
 
     fn view(&self) -> View {
         let mut view = self.office.view();
-        if view.role == Role::Follower && (self.in_contest_until.is_some() || self.office.is_candidate()) {
+        let contends = self.in_contest_until.is_some() || self.office.is_candidate();
+        if view.role == Role::Follower && contends && !self.office.abstains() {
             view.role = Role::Candidate;
         }
         view
@@ -207,6 +208,13 @@ impl<R: Rule> RingNode<R> {
                 self.circuit.bury(now, peer);
                 self.office.bury(now, peer, out);
             }
+            Request::Abstain => {
+                if self.in_contest_until.take().is_some() {
+                    out.emit(Event::Rejected { term: self.office.term() });
+                }
+                self.office.abstain(now, None, out);
+            }
+            Request::Stand => return self.office.stand_again(),
         }
         Notice::Nothing
     }
@@ -241,6 +249,11 @@ impl<R: Rule> RingNode<R> {
             return self.claim(now, Mandate::Vacancy, out);
         }
         self.enter_contest(now);
+        if self.office.hurries() {
+            // Who has not heard yet that the office is free lets the lap end: ask again as soon as it should be back.
+            let back = now + self.circuit.quick_lap_time();
+            self.in_contest_until = self.in_contest_until.map(|until| until.min(back));
+        }
         R::begin(self, now, out);
     }
 
@@ -339,7 +352,9 @@ impl Rule for Collect {
 fn decide(node: &mut RingNode<Collect>, now: Instant, ids: &[NodeId], term: Term, out: &mut Effects<RingMessage>) {
     let me = node.office.me();
     node.in_contest_until = None;
-    let Some(&leader) = ids.iter().max() else { return };
+    // We may have stopped standing while our id went round.
+    let willing = ids.iter().copied().filter(|id| *id != me || !node.office.abstains());
+    let Some(leader) = willing.max() else { return };
     node.wait_for_lap(now);
     let hops = node.circuit.full_lap();
     node.pass(now, Lap::Coordinator { leader, initiator: me, term, hops }, out);

@@ -58,6 +58,30 @@ impl Pace {
         margin: Duration::from_millis(20),
     };
 
+    /// The pace that follows from one number: the shortest silence after which a leader is given up. Its answers take a round trip of at most 20 ms; set
+    /// [`Pace::reply`] where they take longer.
+    pub fn of(patience: Duration) -> Result<Pace, Invalid> {
+        if patience < Self::PATIENCE_LEAST || patience > Self::PATIENCE_MOST {
+            return Err(Invalid::Hasty { patience });
+        }
+        Ok(Pace {
+            // Four may be late or lost before the fifth costs the leadership: on a busy machine they come late together.
+            heartbeat: patience / 5,
+            patience_min: patience,
+            patience_max: patience * 2,
+            reply: (patience / 10).min(Duration::from_millis(20)),
+            drift_ppm: Self::LAN.drift_ppm,
+            // As in a machine room, but no longer than a busy system takes to wake a thread.
+            margin: (patience / 30).clamp(Duration::from_millis(2), Duration::from_millis(20)),
+        })
+    }
+
+    /// Above this nobody waits for a leader, and what is made of it would not fit in a day.
+    pub const PATIENCE_MOST: Duration = Duration::from_secs(3_600);
+
+    /// Below this a system that is merely busy looks dead.
+    pub const PATIENCE_LEAST: Duration = Duration::from_millis(50);
+
     /// How long a leader may believe in a lease, counted from the send of what was answered: `patience_min·(1−ρ)/(1+ρ) − margin`.
     ///
     /// Its clock may run slow and the voter's fast; the quotient covers both. Rounded down.
@@ -214,6 +238,33 @@ impl Settings {
     /// The greatest priority of any member.
     pub fn priority_max(&self) -> u8 {
         self.priorities.iter().map(|(_, priority)| *priority).max().unwrap_or(0)
+    }
+
+    /// Whether a leader may make these its next settings: one member more or less, such that quorums of both share a node, and everything else the same.
+    pub fn may_become(&self, next: &Settings) -> Result<(), Invalid> {
+        self.agrees_but_for_members(next)?;
+        let beyond = |one: &Settings, other: &Settings| one.members().iter().filter(|id| other.rank(**id).is_none()).count();
+        let (gone, come) = (beyond(self, next), beyond(next, self));
+        if gone + come != 1 {
+            return Err(Invalid::Change { why: "members are added or removed one at a time" });
+        }
+        let quorum = |it: &Settings| it.quorum.unwrap_or(it.majority());
+        if quorum(self) + quorum(next) <= self.members.len().max(next.members.len()) {
+            return Err(Invalid::Change {
+                why: "quorums before and after the change must share a node: change the quorum with the members",
+            });
+        }
+        Ok(())
+    }
+
+    /// Whether a node may go on with these settings at all.
+    pub(crate) fn agrees_but_for_members(&self, next: &Settings) -> Result<(), Invalid> {
+        let rest = |it: &Settings| (it.pace, it.quorum.is_some(), it.detection, it.takeover, it.pre_vote, it.stability);
+        if rest(self) == rest(next) {
+            return Ok(());
+        }
+        // The length of a promise is the length of a lease: all must mean the same by it.
+        Err(Invalid::Change { why: "only members and priorities may change while the group runs" })
     }
 
     /// Where `node` stands among the members, from 0; `None` for a stranger.
@@ -383,10 +434,12 @@ pub enum Invalid {
     Stranger { node: NodeId },
     Quorum { size: usize, count: usize },
     Span { name: &'static str, span: Duration },
+    Hasty { patience: Duration },
     Patience { min: Duration, max: Duration },
     Drift { ppm: u32 },
     Heartbeat { heartbeat: Duration, lease: Duration },
     Aside { min: Duration, max: Duration },
+    Change { why: &'static str },
     Unknown { what: &'static str, given: String, known: &'static str },
 }
 
@@ -406,6 +459,11 @@ impl fmt::Display for Invalid {
                 count / 2 + 1
             ),
             Invalid::Span { name, span } => write!(f, "{name} is {span:?}: it must be more than zero and at most a day"),
+            Invalid::Hasty { patience } => write!(
+                f,
+                "a patience of {patience:?}: it must be at least {:?}, or a busy node is taken for a dead one, and at most an hour",
+                Pace::PATIENCE_LEAST
+            ),
             Invalid::Patience { min, max } => {
                 write!(f, "patience-min ({min:?}) is greater than patience-max ({max:?}): exchange them, or raise the second")
             }
@@ -417,6 +475,7 @@ impl fmt::Display for Invalid {
                 "a heartbeat every {heartbeat:?} is too slow for a lease of {lease:?}: two must fit; lower heartbeat or raise patience-min"
             ),
             Invalid::Aside { min, max } => write!(f, "aside-min ({min:?}) is greater than aside-max ({max:?}): exchange them"),
+            Invalid::Change { why } => f.write_str(why),
             Invalid::Unknown { what, given, known } => write!(f, "unknown {what} '{given}': it is one of {known}"),
         }
     }
@@ -439,6 +498,20 @@ mod tests {
             let settings = nodes(5).pace(pace).build().unwrap();
             assert_eq!(settings.quorum(), Some(3));
             assert!(settings.pace().lease() < pace.patience_min);
+        }
+    }
+
+    #[test]
+    fn a_pace_from_one_number_is_valid_down_to_the_least() {
+        for millis in [50, 51, 150, 1_000, 3_600_000] {
+            let pace = Pace::of(Duration::from_millis(millis)).unwrap();
+            nodes(3).pace(pace).build().unwrap();
+            // Of five heartbeats four must fit in the lease with time to stop.
+            assert!(pace.heartbeat * 4 < pace.lease(), "{pace:?}");
+            assert!(pace.reply <= Duration::from_millis(20) && pace.patience_max == pace.patience_min * 2);
+        }
+        for wrong in [Duration::ZERO, Duration::from_millis(49), Duration::MAX] {
+            assert!(Pace::of(wrong).unwrap_err().to_string().contains("at least 50ms"));
         }
     }
 

@@ -38,7 +38,7 @@ impl Any {
     fn office(&mut self, now: Instant, near: Term) -> OfficeMessage {
         let (term, sent) = (self.term(near), self.instant(now));
         let round = self.pick(&[Round::Pre, Round::Real]);
-        match self.0.below(7) {
+        match self.0.below(8) {
             0 => OfficeMessage::VoteRequest { term, round, released: self.term(near), sent },
             1 => OfficeMessage::Vote {
                 term,
@@ -50,6 +50,7 @@ impl Any {
             3 => OfficeMessage::Ack { term, sent },
             4 => OfficeMessage::Probe { term },
             5 => OfficeMessage::Released { term },
+            6 => OfficeMessage::Declined { term },
             _ => OfficeMessage::TakeOver { term },
         }
     }
@@ -90,6 +91,8 @@ impl Any {
                 Request::HandOver { to: peer },
                 Request::Suspect { peer },
                 Request::Dead { peer },
+                Request::Abstain,
+                Request::Stand,
             ])),
         }
     }
@@ -101,14 +104,17 @@ fn any_sequence_of_inputs_is_survived() {
     for seed in 0..4000u64 {
         let mut any = Any(Chance::new(seed));
         let kind = any.pick(&Kind::ALL);
-        let settings = Settings::of((1..=MEMBERS).map(NodeId))
-            .guard(any.pick(&[Guard::Majority, Guard::Off]))
-            .detection(any.pick(&[Detection::Fixed, Detection::Adaptive]))
-            .takeover(any.pick(&[Takeover::AtOnce, Takeover::WhenFree]))
-            .pre_vote(any.pick(&[PreVote::On, PreVote::Off]))
-            .priority(NodeId(1), any.pick(&[0, 1, u8::MAX]))
-            .build()
-            .unwrap();
+        let guard = any.pick(&[Guard::Majority, Guard::Off]);
+        let detection = any.pick(&[Detection::Fixed, Detection::Adaptive]);
+        let takeover = any.pick(&[Takeover::AtOnce, Takeover::WhenFree]);
+        let pre_vote = any.pick(&[PreVote::On, PreVote::Off]);
+        let priority = any.pick(&[0, 1, u8::MAX]);
+        let settings_of = |first: u32, last: u32| {
+            let all =
+                Settings::of((first..=last).map(NodeId)).guard(guard).detection(detection).takeover(takeover).pre_vote(pre_vote);
+            all.priority(NodeId(first), priority).build().unwrap()
+        };
+        let mut settings = settings_of(1, MEMBERS);
         let me = NodeId(1 + any.0.below(u64::from(MEMBERS)) as u32);
         let disk = any.pick(&[
             None,
@@ -129,11 +135,17 @@ fn any_sequence_of_inputs_is_survived() {
             let input = any.input(now, machine.view().term, last_mark);
             let what = format!("seed {seed} {kind} {input:?}");
             machine.step(now, input, &mut out);
+            if kind == Kind::Raft && any.0.happens(10_000) {
+                let (first, last) = (1 + any.0.below(2) as u32, MEMBERS - 1 + any.0.below(3) as u32);
+                settings = settings_of(first, last);
+                machine.reconfigure(now, &settings, &mut out).unwrap();
+            }
 
             assert!(out.as_slice().len() <= 300, "{what}: {} effects", out.as_slice().len());
             for effect in out.drain() {
                 match effect {
-                    Effect::Send { to, .. } => assert!(to != me && settings.rank(to).is_some(), "{what}: sends to {to}"),
+                    // Before a change to those who were members then, and nobody has more than all of these.
+                    Effect::Send { to, .. } => assert!(to != me && (1..=MEMBERS + 1).contains(&to.0), "{what}: sends to {to}"),
                     Effect::Persist { mark, record } => {
                         assert!(mark > last_mark, "{what}: marks rise");
                         assert!(record.term <= Term::MAX, "{what}: {record:?}");

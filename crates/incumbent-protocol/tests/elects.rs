@@ -5,9 +5,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use incumbent_protocol::chance::Chance;
 use incumbent_protocol::machine::{Kind, Machine, Message};
 use incumbent_protocol::protocol::{Effect, Effects, Event, Input, NodeId, Reason, Record, Request, Role, Term};
-use incumbent_protocol::settings::{Guard, Settings, Takeover};
+use incumbent_protocol::settings::{Guard, Pace, Settings, Takeover};
 use incumbent_protocol::time::Instant;
 
 const DELAY: Duration = Duration::from_millis(1);
@@ -29,8 +30,14 @@ impl Group {
     }
 
     fn with(kind: Kind, settings: Settings) -> Self {
-        let nodes =
-            settings.members().iter().map(|id| (*id, Machine::start(kind, *id, &settings, u64::from(id.0), None, Instant::ZERO)));
+        Self::seeded(kind, settings, 0)
+    }
+
+    fn seeded(kind: Kind, settings: Settings, seed: u64) -> Self {
+        let nodes = settings
+            .members()
+            .iter()
+            .map(|id| (*id, Machine::start(kind, *id, &settings, seed * 100 + u64::from(id.0), None, Instant::ZERO)));
         let nodes = nodes.collect();
         Group { kind, settings, now: Instant::ZERO, nodes, flying: BTreeMap::new(), count: 0, events: Vec::new() }
     }
@@ -338,4 +345,105 @@ fn an_election_called_under_a_healthy_leader_changes_nothing_and_comes_to_an_end
         }
         assert!(open.values().all(|open| !open), "{kind} {guard:?}: {:?}", group.events);
     });
+}
+
+#[test]
+fn who_abstains_follows_and_votes_but_never_leads() {
+    each(|kind, guard| {
+        let mut group = Group::new(kind, 5, guard);
+        // The greatest ids, which would win every contest of a bully or a ring. One of the five is down: two of the votes must be theirs.
+        group.nodes.remove(&NodeId(1));
+        for id in [4, 5] {
+            group.input(NodeId(id), Input::Request(Request::Abstain));
+        }
+        group.run_obliging(SECOND * 5);
+        let leader = group.leader();
+        assert!([NodeId(2), NodeId(3)].contains(&leader), "{kind} {guard:?}: {leader}");
+        let bids =
+            |event: &(NodeId, Event)| event.0 >= NodeId(4) && matches!(event.1, Event::Contends { .. } | Event::Elected { .. });
+        assert!(!group.events.iter().any(bids), "{kind} {guard:?}: {:?}", group.events);
+
+        group.input(leader, Input::Request(Request::Abstain));
+        assert!(matches!(group.events.last(), Some((_, Event::Lost { reason: Reason::Resigned, .. }))));
+        group.run_obliging(SECOND * 2);
+        assert_eq!(group.leader(), NodeId(5 - leader.0), "{kind} {guard:?}: the last one that stands");
+    });
+}
+
+#[test]
+fn an_office_that_nobody_wants_is_taken_at_once_by_the_first_who_does() {
+    each(|kind, guard| {
+        let mut group = Group::new(kind, 5, guard);
+        group.run(SECOND * 2);
+        for id in 1..=5 {
+            group.input(NodeId(id), Input::Request(Request::Abstain));
+        }
+        group.run(SECOND * 5);
+        assert!(group.nodes.values().all(|it| !it.view().in_office(group.now)), "{kind} {guard:?}");
+        group.input(NodeId(2), Input::Request(Request::Stand));
+        group.run(Duration::from_millis(100));
+        assert_eq!(group.leader(), NodeId(2), "{kind} {guard:?}");
+    });
+}
+
+#[test]
+fn an_office_that_is_given_to_one_who_abstains_is_soon_taken_by_another() {
+    each(|kind, guard| {
+        for stand in [vec![1, 2], vec![]] {
+            let mut group = Group::new(kind, 5, guard);
+            group.run(SECOND * 2);
+            let old = group.leader();
+            let others: Vec<u32> = (1..=5).filter(|id| NodeId(*id) != old).collect();
+            let standing: Vec<NodeId> = stand.iter().map(|place: &usize| NodeId(others[*place])).collect();
+            for id in others.iter().map(|id| NodeId(*id)).filter(|id| !standing.contains(id)) {
+                group.input(id, Input::Request(Request::Abstain));
+            }
+            group.input(old, Input::Request(Request::HandOver { to: NodeId(others[0]) }));
+            group.run(Duration::from_millis(140));
+            let leader = group.leader();
+            if standing.is_empty() {
+                assert_eq!(leader, old, "{kind} {guard:?}: nobody else wants it");
+            } else {
+                // Where the greatest id shall lead, that may be the old one.
+                assert!(standing.contains(&leader) || (leader == old && kind != Kind::Raft), "{kind} {guard:?}: {leader}");
+            }
+        }
+    });
+}
+
+/// Messages and records take 1 ms here, so that the votes alone take 5 to 7 ms with the disk: what is left is the wait.
+#[test]
+fn after_proof_of_death_somebody_leads_in_a_few_milliseconds_though_not_all_hear_of_it_at_once() {
+    for kind in Kind::ALL {
+        for size in [3, 5, 7] {
+            let mut waits = Vec::new();
+            for seed in 0..200 {
+                let pace = Pace::of(Duration::from_millis(200)).unwrap();
+                let settings = Settings::of((1..=size).map(NodeId)).pace(pace).build().unwrap();
+                let (mut group, mut chance) = (Group::seeded(kind, settings, seed), Chance::new(seed));
+                group.run(SECOND * 2 + Duration::from_millis(seed));
+                let old = group.leader();
+                group.nodes.remove(&old);
+                let died = group.now;
+                let mut hears: Vec<_> = group.nodes.keys().map(|id| (chance.between(Duration::ZERO, DELAY * 3), *id)).collect();
+                hears.sort_unstable();
+                for (after, id) in hears {
+                    group.run(died + after - group.now);
+                    group.input(id, Input::Request(Request::Dead { peer: old }));
+                }
+                while !group.nodes.values().any(|it| it.view().in_office(group.now)) {
+                    group.run(DELAY / 10);
+                }
+                waits.push(group.now - died);
+            }
+            waits.sort_unstable();
+            let (middle, longest) = (waits[waits.len() / 2], waits[waits.len() - 1]);
+            let most = match kind {
+                Kind::Bully | Kind::Raft => (DELAY * 10, DELAY * 20),
+                // A hop for each node, and another lap if somebody had not heard of it.
+                Kind::Ring | Kind::ChangRoberts => (DELAY * 16, DELAY * 100),
+            };
+            assert!(middle <= most.0 && longest <= most.1, "{kind} {size}: {middle:?}, {longest:?}");
+        }
+    }
 }

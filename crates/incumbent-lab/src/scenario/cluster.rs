@@ -233,12 +233,12 @@ impl<'a> Options<'a> {
             Invalid::Span { name: "reply", .. } => "reply",
             Invalid::Span { name: "min-tenure", .. } => "tenure",
             Invalid::Span { name: "aside-max", .. } | Invalid::Aside { .. } => "aside",
-            Invalid::Span { .. } | Invalid::Patience { .. } => "patience",
+            Invalid::Span { .. } | Invalid::Hasty { .. } | Invalid::Patience { .. } => "patience",
             Invalid::Drift { .. } => "drift",
             Invalid::Heartbeat { .. } => {
                 return ["heartbeat", "patience", "margin", "drift"].into_iter().find_map(|name| self.value(name));
             }
-            Invalid::Unknown { .. } => return None,
+            Invalid::Unknown { .. } | Invalid::Change { .. } => return None,
         };
         self.value(name)
     }

@@ -20,7 +20,7 @@ const RESETS_MAX: u32 = 10_000;
 
 /// The first word of every command, for the message about one that is none.
 const COMMANDS: &str = "run, show, expect, crash, restart, pause, resume, slow, cut, mend, isolate, rejoin, partition, star, chain, flap, \
-                        heal, delay, spikes, loss, duplicate, reorder, clock, disk, campaign, resign, hand-over, suspect, dead, reset-storm";
+                        heal, delay, spikes, loss, duplicate, reorder, clock, disk, campaign, resign, hand-over, suspect, dead, abstain, stand, reset-storm";
 
 /// Reads a scenario. `file` is its name in messages.
 pub fn parse(file: &str, text: &str) -> Result<Scenario, Mistake> {
@@ -249,6 +249,8 @@ fn fault(word: Word<'_>, words: &mut Words<'_>, members: &[NodeId]) -> Result<Fa
         "hand-over" => Fault::Request { node: to_one(words)?, request: Request::HandOver { to: to_one(words)? } },
         "suspect" => Fault::Request { node: to_one(words)?, request: Request::Suspect { peer: to_one(words)? } },
         "dead" => Fault::Request { node: to_one(words)?, request: Request::Dead { peer: to_one(words)? } },
+        "abstain" => Fault::Request { node: to_one(words)?, request: Request::Abstain },
+        "stand" => Fault::Request { node: to_one(words)?, request: Request::Stand },
         "reset-storm" => {
             let every = words.span()?;
             let word = words.next("how many times")?;

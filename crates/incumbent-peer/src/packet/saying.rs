@@ -24,6 +24,7 @@ const ACK: u32 = 4;
 const PROBE: u32 = 5;
 const RELEASED: u32 = 6;
 const TAKE_OVER: u32 = 7;
+const DECLINED: u32 = 8;
 
 // Bully's own.
 const ELECTION: u32 = 16;
@@ -94,6 +95,7 @@ fn of_office(message: OfficeMessage) -> Saying {
         OfficeMessage::Probe { term } => Saying { kind: PROBE, term: term.0, ..base },
         OfficeMessage::Released { term } => Saying { kind: RELEASED, term: term.0, ..base },
         OfficeMessage::TakeOver { term } => Saying { kind: TAKE_OVER, term: term.0, ..base },
+        OfficeMessage::Declined { term } => Saying { kind: DECLINED, term: term.0, ..base },
     }
 }
 
@@ -130,6 +132,7 @@ fn to_office(saying: &Saying) -> Result<OfficeMessage, Malformed> {
         PROBE => OfficeMessage::Probe { term: term_said },
         RELEASED => OfficeMessage::Released { term: term_said },
         TAKE_OVER => OfficeMessage::TakeOver { term: term_said },
+        DECLINED => OfficeMessage::Declined { term: term_said },
         other => return Err(Malformed::Unknown { what: "kind of message", value: other.into() }),
     })
 }

@@ -16,6 +16,7 @@ fn office() -> Vec<OfficeMessage> {
         OfficeMessage::Probe { term },
         OfficeMessage::Released { term },
         OfficeMessage::TakeOver { term },
+        OfficeMessage::Declined { term },
     ];
     for round in [Round::Pre, Round::Real] {
         all.push(OfficeMessage::VoteRequest { term, round, released: Term(3), sent });

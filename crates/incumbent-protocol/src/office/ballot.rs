@@ -51,6 +51,7 @@ impl Office {
 
     /// Votes for itself and, once that is safe, asks the others.
     fn stand_in_earnest<M>(&mut self, now: Instant, term: Term, released: Term, out: &mut Effects<M>) {
+        assert!(!self.abstains, "who abstains asks for no votes");
         (self.term, self.vote, self.leader) = (term, Some(self.me), None);
         self.promise = Promise { to: Some(self.me), term, until: now };
         self.open(now, Round::Real, term, released);
@@ -132,6 +133,9 @@ impl Office {
             }
             self.promise = Promise { to: Some(from), term, until: now + self.settings.pace().patience_min };
             self.wait(now);
+        } else if self.hurries > 0 {
+            // The office is free and it was quicker: our own turn waits for what comes of it.
+            self.wait_for(now, self.settings.pace().reply / 2);
         }
         self.say(from, OfficeMessage::Vote { term, round, answer, sent }, out);
     }
@@ -194,10 +198,13 @@ impl Office {
     fn count<M: From<OfficeMessage>>(&mut self, now: Instant, from: NodeId, answer: Answer, out: &mut Effects<M>) -> Notice {
         let needed = self.settings.quorum().unwrap_or(self.settings.majority());
         let members = self.settings.members().len();
+        let dead = self.buried().and_then(|it| self.settings.rank(it));
         let (Seat::Candidate(ballot), Some(rank)) = (&mut self.seat, self.settings.rank(from)) else { return Notice::Nothing };
         if answer != Answer::Granted {
             ballot.refused.add(rank);
-            return if ballot.refused.count() > members - needed { self.reject(now, out) } else { Notice::Nothing };
+            // Who is dead will not answer any more.
+            let silent = usize::from(dead.is_some_and(|it| !ballot.refused.has(it) && !ballot.granted.has(it)));
+            return if ballot.refused.count() + silent > members - needed { self.reject(now, out) } else { Notice::Nothing };
         }
         ballot.granted.add(rank);
         if ballot.granted.count() < needed {
@@ -227,6 +234,11 @@ impl Office {
             out.emit(Event::Rejected { term: ballot.term });
             self.due_at = ballot.until.max(now);
             self.seat = Seat::Follower;
+            if self.hurries > 0 {
+                self.hurries -= 1;
+                let soon = now + self.settings.pace().reply / 2 + self.nudge();
+                self.due_at = self.due_at.min(soon);
+            }
         }
         Notice::Rejected
     }

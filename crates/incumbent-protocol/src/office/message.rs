@@ -61,6 +61,11 @@ pub enum OfficeMessage {
         /// The term of the leadership that ended.
         term: Term,
     },
+    /// "I was told to lead next and do not stand: the office is free."
+    Declined {
+        /// The term of the leadership that ended.
+        term: Term,
+    },
 }
 
 /// The two rounds of a ballot.
@@ -99,7 +104,8 @@ impl OfficeMessage {
             | OfficeMessage::Ack { .. }
             | OfficeMessage::Probe { .. }
             | OfficeMessage::Released { .. }
-            | OfficeMessage::TakeOver { .. } => self.term(),
+            | OfficeMessage::TakeOver { .. }
+            | OfficeMessage::Declined { .. } => self.term(),
         }
     }
 }
@@ -116,6 +122,7 @@ impl Wire for OfficeMessage {
             OfficeMessage::Probe { .. } => "probe",
             OfficeMessage::Released { .. } => "released",
             OfficeMessage::TakeOver { .. } => "take-over",
+            OfficeMessage::Declined { .. } => "declined",
         }
     }
 
@@ -126,7 +133,8 @@ impl Wire for OfficeMessage {
             | OfficeMessage::Ack { .. }
             | OfficeMessage::Probe { .. }
             | OfficeMessage::Released { .. }
-            | OfficeMessage::TakeOver { .. } => Purpose::Upkeep,
+            | OfficeMessage::TakeOver { .. }
+            | OfficeMessage::Declined { .. } => Purpose::Upkeep,
         }
     }
 
@@ -138,7 +146,8 @@ impl Wire for OfficeMessage {
             | OfficeMessage::Ack { term, .. }
             | OfficeMessage::Probe { term }
             | OfficeMessage::Released { term }
-            | OfficeMessage::TakeOver { term } => term,
+            | OfficeMessage::TakeOver { term }
+            | OfficeMessage::Declined { term } => term,
         }
     }
 
@@ -149,9 +158,10 @@ impl Wire for OfficeMessage {
             | OfficeMessage::Vote { round: Round::Pre, answer: Answer::Granted, .. } => Claim::Nothing,
             OfficeMessage::VoteRequest { round: Round::Real, term, .. } => Claim::Vote { term, candidate: from },
             OfficeMessage::Vote { round: Round::Real, answer: Answer::Granted, term, .. } => Claim::Vote { term, candidate: to },
-            OfficeMessage::Vote { term, .. } | OfficeMessage::Ack { term, .. } | OfficeMessage::Probe { term } => {
-                Claim::Term(term)
-            }
+            OfficeMessage::Vote { term, .. }
+            | OfficeMessage::Ack { term, .. }
+            | OfficeMessage::Probe { term }
+            | OfficeMessage::Declined { term } => Claim::Term(term),
             OfficeMessage::Heartbeat { term, .. } | OfficeMessage::Released { term } | OfficeMessage::TakeOver { term } => {
                 Claim::Office(term)
             }
@@ -163,7 +173,10 @@ impl Wire for OfficeMessage {
             OfficeMessage::VoteRequest { .. } => 1 + 8 + 1 + 8 + 8,
             OfficeMessage::Vote { .. } => 1 + 8 + 1 + 1 + 8,
             OfficeMessage::Heartbeat { .. } | OfficeMessage::Ack { .. } => 1 + 8 + 8,
-            OfficeMessage::Probe { .. } | OfficeMessage::Released { .. } | OfficeMessage::TakeOver { .. } => 1 + 8,
+            OfficeMessage::Probe { .. }
+            | OfficeMessage::Released { .. }
+            | OfficeMessage::TakeOver { .. }
+            | OfficeMessage::Declined { .. } => 1 + 8,
         }
     }
 }
@@ -185,7 +198,8 @@ impl fmt::Display for OfficeMessage {
             | OfficeMessage::Ack { .. }
             | OfficeMessage::Probe { .. }
             | OfficeMessage::Released { .. }
-            | OfficeMessage::TakeOver { .. } => Ok(()),
+            | OfficeMessage::TakeOver { .. }
+            | OfficeMessage::Declined { .. } => Ok(()),
         }
     }
 }

@@ -18,10 +18,12 @@
 
 mod ballot;
 mod favour;
+mod membership;
 mod message;
 mod reign;
 
 use alloc::collections::VecDeque;
+use core::time::Duration;
 
 pub use message::{Answer, OfficeMessage, Round};
 use reign::Reign;
@@ -123,6 +125,12 @@ pub(crate) struct Office {
     favour: Favour,
     /// Whether a ballot of ours has run out of time since we last knew a leader: we reach too few to be anyone's rival.
     asked_in_vain: bool,
+    /// Whether this node leaves the office to others, by its user's wish.
+    abstains: bool,
+    /// How often this node still tries again soon: it knows the office to be free, and those who do not will learn of it.
+    hurries: u8,
+    /// A node that is proven dead, and the term in which it was: whatever it said up to then is void. Forgotten when it is heard in a later one.
+    buried: Option<(NodeId, Term)>,
     detector: Detector,
     stabilizer: Stabilizer,
 }
@@ -151,6 +159,9 @@ impl Office {
             hints_from: now,
             favour: Favour::new(settings.stability().min_tenure.max(settings.pace().patience_max)),
             asked_in_vain: false,
+            abstains: false,
+            hurries: 0,
+            buried: None,
             detector: Detector::new(now),
             stabilizer: Stabilizer::new(*settings.stability()),
         };
@@ -176,13 +187,16 @@ impl Office {
     }
 
     /// Whether `from` may say something of `term` at all.
-    pub(crate) fn admits<M>(&self, from: NodeId, term: Term, out: &mut Effects<M>) -> bool {
+    pub(crate) fn admits<M>(&mut self, from: NodeId, term: Term, out: &mut Effects<M>) -> bool {
         let sane = self.settings.rank(from).is_some()
             && from != self.me
             && term <= Term::MAX
             && term.0.saturating_sub(self.term.0) <= TERM_JUMP_MAX;
         if !sane {
             out.emit(Event::Ignored { from });
+        }
+        if sane && self.buried.is_some_and(|(dead, until)| dead == from && until < term) {
+            self.buried = None;
         }
         sane
     }
@@ -212,10 +226,18 @@ impl Office {
             OfficeMessage::Released { term } => {
                 if self.frees(from, term) {
                     self.vacate(now, from, Cause::Released, out);
+                    if self.voting == Voting::Always {
+                        // Somebody was told to take it over, and has the time for that.
+                        self.wait_for(now, self.settings.pace().reply / 2);
+                    }
                 }
                 Notice::Nothing
             }
             OfficeMessage::TakeOver { term } => self.on_take_over(now, from, term, out),
+            OfficeMessage::Declined { term } => {
+                self.on_declined(now, term, out);
+                Notice::Nothing
+            }
         }
     }
 
@@ -230,7 +252,8 @@ impl Office {
                 Notice::Due
             }
             Seat::Candidate(ballot) if now >= ballot.until => {
-                self.asked_in_vain = true;
+                // It was not refused by those who know less, it reached too few: no reason to hurry.
+                (self.asked_in_vain, self.hurries) = (true, 0);
                 self.reject(now, out)
             }
             Seat::Leader(reign) if reign.has_ended(now) => {
@@ -325,9 +348,30 @@ impl Office {
 
     /// Proof that the process of `peer` is dead: it can neither act nor come back in its term.
     pub(crate) fn bury<M>(&mut self, now: Instant, peer: NodeId, out: &mut Effects<M>) {
-        if peer != self.me && self.promise.to == Some(peer) {
+        if peer == self.me {
+            return;
+        }
+        self.buried = Some((peer, self.term));
+        if self.promise.to == Some(peer) {
             self.vacate(now, peer, Cause::Dead, out);
         }
+    }
+
+    /// Leaves the office to others from now on: a contest under way is given up, and the office given back.
+    pub(crate) fn abstain<M: From<OfficeMessage>>(&mut self, now: Instant, successor: Option<NodeId>, out: &mut Effects<M>) {
+        self.abstains = true;
+        self.reject(now, out);
+        if self.is_candidate() {
+            self.held.retain(|(_, held)| !matches!(held, Held::TakeOffice { .. }));
+            out.emit(Event::Rejected { term: self.term });
+        }
+        self.resign(now, successor, out);
+    }
+
+    /// Contends as usual from now on; at once, if there is no leader to be heard.
+    pub(crate) fn stand_again(&mut self) -> Notice {
+        let returns = core::mem::replace(&mut self.abstains, false);
+        if returns && self.leader.is_none() { Notice::Due } else { Notice::Nothing }
     }
 
     // What the protocols ask and set.
@@ -346,6 +390,11 @@ impl Office {
 
     pub(crate) fn term(&self) -> Term {
         self.term
+    }
+
+    /// A node that is proven dead and was not heard since: it need not be asked.
+    pub(crate) fn buried(&self) -> Option<NodeId> {
+        self.buried.map(|(dead, _)| dead)
     }
 
     pub(crate) fn leader(&self) -> Option<NodeId> {
@@ -368,7 +417,12 @@ impl Office {
     }
 
     pub(crate) fn may_stand(&self, now: Instant) -> bool {
-        self.stabilizer.may_stand(now) && !self.waits_for_own_vote()
+        !self.abstains && self.stabilizer.may_stand(now) && !self.waits_for_own_vote()
+    }
+
+    /// Whether this node leaves the office to others, by its user's wish.
+    pub(crate) fn abstains(&self) -> bool {
+        self.abstains
     }
 
     /// Whether our vote for ourselves is still being written though its ballot is over. A disk that was too slow for one term is too slow for the
@@ -411,7 +465,7 @@ impl Office {
     }
 
     /// Waits at least `span` from now on: an election is under way.
-    pub(crate) fn wait_for(&mut self, now: Instant, span: core::time::Duration) {
+    pub(crate) fn wait_for(&mut self, now: Instant, span: Duration) {
         self.due_at = self.due_at.max(now + span);
     }
 
@@ -422,7 +476,17 @@ impl Office {
 
     /// The contest was won but the votes were not: stand aside, so that others may try.
     pub(crate) fn stand_aside(&mut self, now: Instant) {
-        self.stabilizer.rejected(now, &mut self.chance);
+        // Refused by those who have not heard yet that the office is free: that is nobody's failure.
+        if self.hurries == 0 {
+            self.stabilizer.rejected(now, &mut self.chance);
+        }
+    }
+
+    /// Whether to try again soon if nothing comes of this try. Not without end.
+    pub(crate) fn hurries(&mut self) -> bool {
+        let hurries = self.hurries > 0;
+        self.hurries = self.hurries.saturating_sub(1);
+        hurries
     }
 
     // Inner workings.
@@ -467,9 +531,10 @@ impl Office {
     /// Goes into office.
     fn enter<M>(&mut self, now: Instant, reign: Reign, out: &mut Effects<M>) {
         debug_assert!(!reign.has_ended(now));
+        assert!(!self.abstains, "who abstains does not lead");
         self.seat = Seat::Leader(reign);
         self.leader = Some(self.me);
-        self.asked_in_vain = false;
+        (self.asked_in_vain, self.hurries) = (false, 0);
         self.favour.leads(self.me, self.term, false, now);
         out.emit(Event::Elected { term: self.term });
     }
@@ -515,16 +580,42 @@ impl Office {
             self.leader = None;
             out.emit(Event::LeaderGone { leader, term: self.term, cause });
         }
+        self.hurries = HURRIES_MAX;
         if matches!(self.seat, Seat::Follower) {
-            self.due_at = self.due_at.min(now + self.settings.pace().reply / 4 + self.nudge());
+            let turn = self.turn(leader);
+            self.due_at = self.due_at.min(now + turn);
         }
     }
 
+    /// How long this node waits when `leader` has left the office free: each has its turn, so that those who learn of it together do not stand
+    /// together, and there is no need for long waits. Who grants a pre-vote gives up its turn, so the next one only has to come later than a message takes.
+    fn turn(&mut self, leader: NodeId) -> Duration {
+        let step = self.settings.pace().reply / 10;
+        let others = || self.settings.members().iter().copied().filter(|id| *id != leader);
+        let before = match self.voting {
+            Voting::Always => {
+                let mine = self.settings.priority(self.me);
+                let preferred = others().filter(|id| self.settings.priority(*id) > mine).count();
+                let equals = || others().filter(|id| self.settings.priority(*id) == mine);
+                let place = equals().filter(|id| *id < self.me).count();
+                // Not always the same one: a node may lead in many elections, and they should not all go to one other.
+                let count = equals().count().max(1);
+                let shift = usize::try_from(self.term.0 % count as u64).unwrap_or(0);
+                preferred + (place + count - shift) % count
+            }
+            // The greatest would win in any case.
+            Voting::UnderGuard => others().filter(|id| *id > self.me).count(),
+        };
+        let before = u32::try_from(before).unwrap_or(u32::MAX).min(TURNS_MAX);
+        // Half a step for all to learn of it; a little chance for clocks that are read in steps.
+        step / 2 + step * before + self.chance.between(Duration::ZERO, step / 4)
+    }
+
     /// A little chance, so that nodes which learn of a vacancy together do not stand together.
-    fn nudge(&mut self) -> core::time::Duration {
+    fn nudge(&mut self) -> Duration {
         let pace = self.settings.pace();
         let spread = pace.reply / 4;
-        self.chance.between(core::time::Duration::ZERO, spread)
+        self.chance.between(Duration::ZERO, spread)
     }
 
     fn next_term(&self) -> Option<Term> {
@@ -551,10 +642,37 @@ impl Office {
         if self.promise.to == Some(from) {
             self.vacate(now, from, Cause::Released, out);
         }
+        if self.abstains {
+            // The others may not even know that the office is free.
+            for to in self.others() {
+                self.say(to, OfficeMessage::Declined { term }, out);
+            }
+            return Notice::Nothing;
+        }
         self.stabilizer.called(now);
         Notice::Called(term)
     }
+
+    /// Somebody was to lead after `term` and does not: the office is free for us all.
+    fn on_declined<M>(&mut self, now: Instant, term: Term, out: &mut Effects<M>) {
+        if term < self.term || self.promise.term > term || !matches!(self.seat, Seat::Follower) {
+            return;
+        }
+        // Whoever led in `term` or before does so no longer, and nobody else can hold that term.
+        self.vacate(now, self.leader.unwrap_or(self.me), Cause::Released, out);
+        if !self.stabilizer.may_stand(now) {
+            // Perhaps it was ours and we gave it away in vain: then it is ours again, if nobody else wants it.
+            self.stabilizer.unclaimed(now);
+            self.wait_for(now, self.settings.pace().reply);
+        }
+    }
 }
+
+/// Turns that still differ when the office falls free: beyond, chance decides.
+const TURNS_MAX: u32 = 16;
+
+/// Those who know that the office is free try again soon this often: others learn of it a little later.
+const HURRIES_MAX: u8 = 3;
 
 /// Steps of priority that still make a difference: beyond, a node would wait for seconds.
 const PRIORITY_STEPS_MAX: u8 = 8;

@@ -10,6 +10,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::ballot::Voters;
+use super::membership::by_new_rank;
 use super::{Notice, Office, OfficeMessage, Promise, Seat};
 use crate::protocol::{Effects, Event, NodeId, Reason, Term};
 use crate::settings::{Pace, Settings};
@@ -61,6 +62,17 @@ impl Reign {
             reign.lease = Some(Lease { until: sent + settings.pace().lease(), answered, quorum_sent: sent, fresher: 0, needed });
         }
         reign
+    }
+
+    /// The same leadership among other members. What was answered stays answered, and the lease ends when it would have ended.
+    pub(super) fn reconfigure(&mut self, old: &Settings, new: &Settings, me: NodeId) {
+        let (Some(lease), Some(needed)) = (&mut self.lease, new.quorum()) else { return };
+        lease.answered = by_new_rank(&lease.answered, old, new);
+        if let Some(rank) = new.rank(me) {
+            lease.answered[rank] = Instant::NEVER;
+        }
+        lease.needed = needed;
+        lease.count();
     }
 
     pub(super) fn since(&self) -> Instant {
@@ -117,12 +129,17 @@ impl Lease {
             return false;
         }
         // Once a round of heartbeats, not once an answer: linear in the members.
+        self.count();
+        true
+    }
+
+    /// Finds what a quorum has answered.
+    fn count(&mut self) {
         let mut stamps = self.answered.clone();
         let (_, quorum_sent, _) = stamps.select_nth_unstable_by(self.needed - 1, |a, b| b.cmp(a));
         self.quorum_sent = *quorum_sent;
         // Our own stamp is the greatest there is and not an answer.
-        self.fresher = self.answered.iter().filter(|it| **it > self.quorum_sent).count() - 1;
-        true
+        self.fresher = self.answered.iter().filter(|it| **it > self.quorum_sent).count().saturating_sub(1);
     }
 }
 
@@ -181,6 +198,10 @@ impl Office {
         sent: Instant,
         out: &mut Effects<M>,
     ) -> Notice {
+        if self.buried.is_some_and(|(dead, until)| dead == from && term <= until) {
+            // Sent before it died.
+            return Notice::Nothing;
+        }
         if term < self.term {
             self.say(from, OfficeMessage::Ack { term: self.term, sent }, out);
             return Notice::Nothing;
@@ -197,7 +218,7 @@ impl Office {
         self.seat = Seat::Follower;
         self.promise = Promise { to: Some(from), term, until: now + self.settings.pace().patience_min };
         self.detector.heard(from, now);
-        self.asked_in_vain = false;
+        (self.asked_in_vain, self.hurries) = (false, 0);
         self.wait(now);
         self.favour.leads(from, term, self.favours(from), now);
         if self.leader != Some(from) {

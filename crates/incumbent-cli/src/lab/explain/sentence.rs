@@ -409,6 +409,11 @@ impl Teacher<'_> {
                 format!("{sender} has left office, its work has ended, and {receiver} shall lead next."),
                 "",
             ),
+            OfficeMessage::Declined { .. } => sentence(
+                "declined",
+                format!("{sender} was to lead next and {} not: {receiver} may.", if several { "do" } else { "does" }),
+                "It votes and follows, but leaves the office to others.",
+            ),
         }
     }
 }
