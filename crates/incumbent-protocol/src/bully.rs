@@ -159,7 +159,7 @@ impl Bully {
         match request {
             Request::Campaign => return Notice::Due,
             Request::Resign => self.office.resign(now, None, out),
-            Request::HandOver { to } => self.office.hand_over(now, to, out),
+            Request::HandOver { to } => return self.office.hand_over(now, to, out),
             Request::Suspect { peer } => self.office.suspect(now, peer, out),
             Request::Dead { peer } => self.office.bury(now, peer, out),
             Request::Abstain => {

@@ -112,7 +112,7 @@ pub enum Request {
     Campaign,
     /// The work has ended: give the office back. Ignored unless in office.
     Resign,
-    /// The work has ended: give the office to `to`. Ignored unless in office.
+    /// The work has ended: give the office to `to`. Ignored unless in office. To itself: leave it and take it again, in a new term, for other work.
     HandOver {
         /// The node that shall lead next.
         to: NodeId,

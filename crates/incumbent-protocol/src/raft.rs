@@ -71,7 +71,7 @@ impl Raft {
                 let heir = self.office.heir();
                 self.office.resign(now, heir, out);
             }
-            Request::HandOver { to } => self.office.hand_over(now, to, out),
+            Request::HandOver { to } => return self.office.hand_over(now, to, out),
             Request::Suspect { peer } => self.office.suspect(now, peer, out),
             Request::Dead { peer } => self.office.bury(now, peer, out),
             Request::Abstain => {

@@ -202,7 +202,7 @@ impl<R: Rule> RingNode<R> {
         match request {
             Request::Campaign => return Notice::Due,
             Request::Resign => self.office.resign(now, None, out),
-            Request::HandOver { to } => self.office.hand_over(now, to, out),
+            Request::HandOver { to } => return self.office.hand_over(now, to, out),
             Request::Suspect { peer } => self.office.suspect(now, peer, out),
             Request::Dead { peer } => {
                 self.circuit.bury(now, peer);

@@ -321,14 +321,20 @@ impl Office {
         }
     }
 
-    /// Gives the office to `to`: the work has ended.
-    pub(crate) fn hand_over<M: From<OfficeMessage>>(&mut self, now: Instant, to: NodeId, out: &mut Effects<M>) {
-        if to != self.me && self.settings.rank(to).is_some() && self.leave(now, Reason::HandedOver { to }, out) {
-            if self.favours(to) {
-                self.favour.gave(to);
-            }
-            out.send(to, OfficeMessage::TakeOver { term: self.term });
+    /// Gives the office to `to`: the work has ended. To ourselves means a new term for somebody else at this node.
+    pub(crate) fn hand_over<M: From<OfficeMessage>>(&mut self, now: Instant, to: NodeId, out: &mut Effects<M>) -> Notice {
+        if self.settings.rank(to).is_none() || !self.leave(now, Reason::HandedOver { to }, out) {
+            return Notice::Nothing;
         }
+        if to == self.me {
+            self.stabilizer.called(now);
+            return Notice::Called(self.term);
+        }
+        if self.favours(to) {
+            self.favour.gave(to);
+        }
+        out.send(to, OfficeMessage::TakeOver { term: self.term });
+        Notice::Nothing
     }
 
     /// A hint that `peer` may be gone: asks it, and waits no longer for the answer than an answer takes.
