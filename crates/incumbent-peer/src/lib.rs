@@ -5,5 +5,6 @@
 
 pub mod archive;
 pub mod clock;
+pub mod node;
 pub mod packet;
 pub mod switchboard;

@@ -352,7 +352,7 @@ impl Switchboard {
     }
 
     /// Sends what is queued, as far as that takes no longer than a moment, and ends all lines.
-    pub async fn close(self) {
+    pub async fn close(&self) {
         self.exchange.close().await;
     }
 }
