@@ -8,6 +8,7 @@ use crate::shell;
 const PROGRAMS: [(&str, &[&str]); 3] = [
     ("lab", &["--package", "incumbent-lab", "--bench", "figures"]),
     ("engines", &["--package", "incumbent", "--all-features", "--bench", "engines"]),
+    ("peers", &["--package", "incumbent", "--features", "peers", "--bench", "peers"]),
     ("run", &["--package", "incumbent-cli", "--bench", "run"]),
 ];
 

@@ -26,7 +26,7 @@ Tasks:
   test [STEP]...  Install what is missing, then pass every check and test; or only the named steps
   install         Install what the tests need and this machine lacks: programs, engines, other people's clients
   tidy            The rules of the house that no compiler checks
-  bench [WHICH]   The figures we publish: lab, engines, run, or all; further arguments go to that one
+  bench [WHICH]   The figures we publish: lab, engines, peers, run, or all; further arguments go to that one
   man             Write the manual pages to target/man
   completions     Write the shell completions to target/completions
   help            Print this

@@ -238,6 +238,11 @@ impl Election {
         self.hub.ask(|engine| async move { engine.annotate(&name, token, &text).await }).await
     }
 
+    /// How the engine itself is, as JSON, where this process is a part of it: see [`engines::peers`](crate::engines). `None` for all others.
+    pub async fn report(&self) -> Option<serde_json::Value> {
+        self.hub.ask(|engine| async move { Ok(engine.report().await) }).await.ok().flatten()
+    }
+
     fn bid(&self) -> Bid {
         let settings = &self.settings;
         let seen = self.seen.load(Ordering::Acquire);
@@ -338,7 +343,7 @@ impl Builder {
         self
     }
 
-    /// Sets the times; without it, those of a lease of [`TTL_DEFAULT`], or the engine's shortest if that is longer.
+    /// Sets the times; without it, those of a lease of [`TTL_DEFAULT`], or as near to it as the engine grants.
     pub fn timing(mut self, timing: Timing) -> Self {
         self.timing = Some(timing);
         self
@@ -412,7 +417,7 @@ impl Builder {
         let promised = hub.engine.guarantees();
         let timing = match self.timing {
             Some(timing) => timing,
-            None => Timing::of(TTL_DEFAULT.max(promised.ttl_min))
+            None => Timing::of(TTL_DEFAULT.clamp(promised.ttl_min, promised.ttl_max))
                 .build()
                 .map_err(|why| Error::misconfigured(format!("no timing fits {}: {why}", promised.engine)))?,
         };

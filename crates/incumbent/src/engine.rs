@@ -83,6 +83,11 @@ pub trait Engine: Send + Sync + 'static {
     /// connection does; whoever wants more watches again.
     fn watch(&self, election: &Name, bid: Option<&Bid>) -> BoxStream<'static, Result<(), Error>>;
 
+    /// How the engine itself is, as JSON, where this process is a part of it: for people and their tools.
+    async fn report(&self) -> Option<serde_json::Value> {
+        None
+    }
+
     /// Gives back what all elections shared, a session for example. Called once, after the last of them has ended.
     async fn close(&self) {}
 }

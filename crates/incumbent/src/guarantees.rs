@@ -40,6 +40,8 @@ pub enum Exclusive {
     Always,
     /// As long as the engine does not fail over to a replica that lags behind.
     UnlessItFailsOver,
+    /// As long as every candidate can reach every other.
+    UnlessTheNetworkSplits,
     /// On one machine, whose kernel decides.
     OnOneMachine,
     /// In one process.

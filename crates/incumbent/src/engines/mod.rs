@@ -11,6 +11,8 @@ pub mod kubernetes;
 pub mod memory;
 #[cfg(feature = "nats")]
 pub mod nats;
+#[cfg(feature = "peers")]
+pub mod peers;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "redis")]
@@ -55,6 +57,7 @@ const SCHEMES: &[Scheme] = &[
     Scheme { name: "postgres", feature: "postgres" },
     Scheme { name: "redis", feature: "redis" },
     Scheme { name: "nats", feature: "nats" },
+    Scheme { name: "peers", feature: "peers" },
 ];
 
 /// Connects to the engine at `place`, whose path is the namespace.
@@ -77,6 +80,8 @@ pub async fn open(place: &Place) -> Result<Arc<dyn Engine>, Error> {
         "redis" => redis::Redis::open(place).await,
         #[cfg(feature = "nats")]
         "nats" => nats::Nats::open(place).await,
+        #[cfg(feature = "peers")]
+        "peers" => peers::Peers::open(place).await,
         unknown => Err(unknown_scheme(unknown)),
     }
 }
@@ -101,6 +106,8 @@ pub fn built_in() -> Vec<Guarantees> {
         redis::promises(),
         #[cfg(feature = "nats")]
         nats::promises(),
+        #[cfg(feature = "peers")]
+        peers::promises(),
     ]
 }
 
