@@ -9,6 +9,7 @@ use crate::elections::ElectionCommand;
 use crate::exit;
 use crate::fence::FenceCommand;
 use crate::lab::LabCommand;
+use crate::peer::{self, PeerArguments};
 use crate::run::{self, RunArguments};
 use crate::sidecar::{self, SidecarArguments};
 use crate::style::Colour;
@@ -17,6 +18,7 @@ const EXAMPLES: &str = "\
 Examples:
   incumbent run nightly -- ./report.sh                      a command on one host at a time
   incumbent sidecar billing --listen 127.0.0.1:8127         for programs that are not its children, and load balancers
+  incumbent peer --id 1 --listen 127.0.0.1:7001 --peers 2@127.0.0.1:7002,3@127.0.0.1:7003
   incumbent who billing --on etcd://127.0.0.1:2379/prod     who leads, with which token
   incumbent handover billing --to web-2                     on the engine that INCUMBENT_ON names
   incumbent plan --failover 3s --pause 500ms --rtt 40ms     times that are safe, or why none are
@@ -43,6 +45,9 @@ pub(crate) enum Command {
     /// Contend for a program that is not a child: tell it, and load balancers, over HTTP who leads
     #[command(after_help = sidecar::EXAMPLES)]
     Sidecar(Box<SidecarArguments>),
+    /// Elect one of several nodes with no service at all: this is one of them
+    #[command(after_help = peer::EXAMPLES)]
+    Peer(Box<PeerArguments>),
     #[command(flatten)]
     Election(ElectionCommand),
     /// Make storage refuse what former leaders write, or confirm that they are dead
@@ -82,6 +87,8 @@ pub(crate) fn parse(words: &[OsString]) -> Result<Arguments, clap::Error> {
 /// The whole command, as the completions and the manual need it too.
 pub(crate) fn command() -> clap::Command {
     let whole = Arguments::command().after_help(format!("{EXAMPLES}\n\n{}", exit::CODES));
+    // Nodes that elect one of themselves mostly have one election, and it needs no name.
+    let whole = whole.mut_subcommand("peer", |it| it.mut_arg("election", |it| it.required(false).default_value("leader")));
     whole.mut_subcommand("run", |it| it.after_help(format!("{}\n\n{}", run::EXAMPLES, exit::RUN_CODES)))
 }
 

@@ -21,6 +21,7 @@ mod shell;
 
 mod candidacy;
 mod office;
+mod peer;
 mod run;
 mod sidecar;
 
@@ -66,6 +67,7 @@ fn dispatch(command: Command, mut console: Console<'_>) -> Result<Exit, Failure>
     match command {
         Command::Run(wanted) => run::run(&wanted),
         Command::Sidecar(wanted) => sidecar::run(&wanted, &mut console),
+        Command::Peer(wanted) => peer::run(*wanted, &mut console),
         Command::Election(command) => elections::run(command, &Interrupt::install()?, &mut console),
         Command::Fence { command } => fence::run(command, &mut console),
         Command::Lab { command } => lab::run(command, &Interrupt::install()?, &mut console),

@@ -139,7 +139,8 @@ pub(crate) async fn build(
 }
 
 fn builder(wanted: &CandidacyArguments, target: &Target) -> Result<incumbent::election::Builder, Failure> {
-    let mut builder = target.builder(&wanted.election)?.value(wanted.value.clone()).priority(wanted.priority);
+    let mut builder =
+        target.for_work_elsewhere()?.builder(&wanted.election)?.value(wanted.value.clone()).priority(wanted.priority);
     if wanted.priority != 0 {
         builder = builder.preempt(Preemption { margin: 1, min_tenure: wanted.min_tenure });
     }

@@ -257,7 +257,7 @@ async fn lapse(engine: &dyn Engine, election: &Name, ttl: Duration) -> Result<(D
 fn promises(it: &Guarantees) -> Vec<Finding> {
     let exclusive = match it.exclusive {
         Exclusive::Always | Exclusive::OnOneMachine => Level::Ok,
-        Exclusive::UnlessItFailsOver | Exclusive::InOneProcess => Level::Warn,
+        Exclusive::UnlessItFailsOver | Exclusive::UnlessTheNetworkSplits | Exclusive::InOneProcess => Level::Warn,
     };
     let tokens = match it.tokens {
         Tokens::Durable => Level::Ok,

@@ -86,6 +86,7 @@ pub(crate) fn exclusive(it: Exclusive) -> (&'static str, &'static str) {
     match it {
         Exclusive::Always => ("always", "always"),
         Exclusive::UnlessItFailsOver => ("unless-it-fails-over", "unless it fails over"),
+        Exclusive::UnlessTheNetworkSplits => ("unless-the-network-splits", "unless the network splits"),
         Exclusive::OnOneMachine => ("on-one-machine", "on one machine"),
         Exclusive::InOneProcess => ("in-one-process", "in one process"),
     }
@@ -132,6 +133,6 @@ fn tone(it: Exclusive) -> Tone {
     match it {
         Exclusive::Always | Exclusive::OnOneMachine => Tone::Good,
         Exclusive::InOneProcess => Tone::Plain,
-        Exclusive::UnlessItFailsOver => Tone::Bad,
+        Exclusive::UnlessItFailsOver | Exclusive::UnlessTheNetworkSplits => Tone::Bad,
     }
 }

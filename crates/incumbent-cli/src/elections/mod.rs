@@ -14,6 +14,7 @@ mod doctor;
 mod drill;
 mod engines;
 mod history;
+mod members;
 mod plan;
 pub(crate) mod raise;
 mod watch;
@@ -54,6 +55,9 @@ pub(crate) enum ElectionCommand {
     /// Make every later token greater than one: after the engine was restored from a backup
     #[command(after_help = raise::EXAMPLES)]
     Raise(raise::RaiseArguments),
+    /// List the nodes of a group of peers and how they are, add one or remove one
+    #[command(after_help = members::EXAMPLES)]
+    Members(members::MembersArguments),
     /// Find times that are safe for a goal, or say why there are none
     #[command(after_help = plan::EXAMPLES)]
     Plan(plan::PlanArguments),
@@ -105,6 +109,7 @@ pub(crate) fn run(command: ElectionCommand, interrupt: &Interrupt, console: &mut
                 ElectionCommand::Handover(wanted) => ask::hand_over(&wanted, console).await,
                 ElectionCommand::Evict(wanted) => ask::evict(&wanted, console).await,
                 ElectionCommand::Raise(wanted) => raise::run(&wanted, console).await,
+                ElectionCommand::Members(wanted) => members::run(&wanted, console).await,
                 ElectionCommand::Plan(wanted) => plan::run(&wanted, console),
                 ElectionCommand::Doctor(wanted) => doctor::run(&wanted, console).await,
                 ElectionCommand::Drill(wanted) => drill::run(&wanted, interrupt, console).await,
@@ -131,6 +136,7 @@ fn ends_by_itself(command: &ElectionCommand) -> bool {
         | ElectionCommand::Handover(_)
         | ElectionCommand::Evict(_)
         | ElectionCommand::Raise(_)
+        | ElectionCommand::Members(_)
         | ElectionCommand::Plan(_)
         | ElectionCommand::Doctor(_)
         | ElectionCommand::DrillCandidate(_)
@@ -147,6 +153,7 @@ fn talk(command: &ElectionCommand) -> Talk {
         ElectionCommand::Resign(wanted) | ElectionCommand::Evict(wanted) => wanted.target.talk(),
         ElectionCommand::Handover(wanted) => wanted.ask.target.talk(),
         ElectionCommand::Raise(wanted) => wanted.target.talk(),
+        ElectionCommand::Members(wanted) => wanted.target.talk(),
         ElectionCommand::Doctor(wanted) => wanted.target.talk(),
         ElectionCommand::Drill(wanted) => wanted.target.talk(),
         ElectionCommand::Plan(_) | ElectionCommand::DrillCandidate(_) | ElectionCommand::Engines { .. } => Talk::Warnings,

@@ -2,36 +2,7 @@
 
 use std::time::Duration;
 
-/// Reads a span: numbers with units, one after the other. A number without a unit is refused: nobody knows whether seconds were meant.
-pub(crate) fn parse(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text:?} is no span of time: write it as 800ms, 3s or 1m30s (us, ms, s, m, h, d)");
-    let mut rest = text.trim();
-    if rest.is_empty() {
-        return Err(wrong());
-    }
-    let mut sum = Duration::ZERO;
-    while !rest.is_empty() {
-        let unit_at = rest.find(|it: char| !it.is_ascii_digit() && it != '.').ok_or_else(wrong)?;
-        let (number, behind) = rest.split_at(unit_at);
-        let end = behind.find(|it: char| it.is_ascii_digit()).unwrap_or(behind.len());
-        let (unit, behind) = behind.split_at(end);
-        let seconds = match unit.trim() {
-            "us" | "µs" => 1e-6,
-            "ms" => 1e-3,
-            "s" => 1.0,
-            "m" | "min" => 60.0,
-            "h" => 3600.0,
-            "d" => 86_400.0,
-            _ => return Err(wrong()),
-        };
-        let number: f64 = number.parse().map_err(|_| wrong())?;
-        let part = Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())?;
-        sum = sum.checked_add(part).ok_or_else(wrong)?;
-        rest = behind;
-    }
-    // Floating point leaves a few nanoseconds that nobody wrote.
-    Ok(Duration::from_micros(u64::try_from((sum.as_nanos() + 500) / 1000).map_err(|_| wrong())?))
-}
+pub(crate) use incumbent::place::span as parse;
 
 /// A span that was measured: three digits are as much as anybody believes.
 pub(crate) fn measured(span: Duration) -> String {
@@ -86,18 +57,6 @@ pub(crate) fn ms(span: Duration) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_people_write_is_read() {
-        for (text, ms) in [("800ms", 800), ("3s", 3000), ("1m30s", 90_000), ("1.5s", 1500), ("2h", 7_200_000), ("1d", 86_400_000)]
-        {
-            assert_eq!(parse(text).unwrap(), Duration::from_millis(ms), "{text}");
-        }
-        assert_eq!(parse("40us").unwrap(), Duration::from_micros(40));
-        for bad in ["", "3", "s", "-3s", "3 parsecs", "1.2.3s", "99999999999999999999d", "3s4", "inf s", "NaNs"] {
-            assert!(parse(bad).unwrap_err().contains("1m30s"), "{bad}");
-        }
-    }
 
     #[test]
     fn what_was_measured_is_printed_with_three_digits() {

@@ -159,6 +159,17 @@ impl Target {
         }
     }
 
+    /// For work that is done by another process than this one, and may outlive it: nodes that elect one of themselves must then wait for the lease to end.
+    pub(crate) fn for_work_elsewhere(&self) -> Result<Target, Failure> {
+        let place = self.place()?;
+        let mut target = self.clone();
+        if place.scheme() == "peers" && place.option("work").is_none() {
+            let joint = if self.url.exposed().contains('?') { '&' } else { '?' };
+            target.url = Url(format!("{}{joint}work=elsewhere", self.url.exposed()));
+        }
+        Ok(target)
+    }
+
     /// An election here, in the making.
     pub(crate) fn builder(&self, name: &str) -> Result<Builder, Failure> {
         let mut builder = Election::on(self.url.exposed()).name(name);

@@ -81,6 +81,9 @@ impl Desk {
                 if let Some(term) = self.term().as_ref() {
                     status["remaining_ms"] = milliseconds(term.left()).into();
                 }
+                if let Some(node) = self.node().await {
+                    status["node"] = node;
+                }
                 Answer::json(StatusCode::OK, &status)
             }
             "/remaining" => {
@@ -97,7 +100,7 @@ impl Desk {
                 Answer::health(self.term().as_ref().is_none_or(|it| it.left().is_zero()), &status)
             }
             "/live" => Answer::text(StatusCode::OK, "alive"),
-            "/metrics" => self.figures(),
+            "/metrics" => self.figures().await,
             _ => Answer::text(StatusCode::NOT_FOUND, QUESTIONS),
         }
     }
@@ -174,9 +177,18 @@ impl Desk {
         json!({ "election": self.election, "leader": leader.map(describe::leader) })
     }
 
-    fn figures(&self) -> Answer {
+    /// How the node is that this process is, among peers.
+    async fn node(&self) -> Option<Value> {
+        tokio::time::timeout(LOOK_WITHIN, self.electorate.get()?.report()).await.ok().flatten()
+    }
+
+    async fn figures(&self) -> Answer {
         let mut text = String::new();
-        match prometheus_client::encoding::text::encode(&mut text, &self.registry) {
+        let encoded = prometheus_client::encoding::text::encode(&mut text, &self.registry);
+        if let Some(node) = self.node().await {
+            super::node_figures::add(&mut text, &node);
+        }
+        match encoded {
             Ok(()) => Answer { status: StatusCode::OK, kind: "application/openmetrics-text; version=1.0.0; charset=utf-8", text },
             Err(why) => Answer::text(StatusCode::INTERNAL_SERVER_ERROR, why.to_string()),
         }

@@ -5,6 +5,7 @@
 mod answers;
 mod door;
 mod events;
+mod node_figures;
 mod room;
 
 use std::net::SocketAddr;
