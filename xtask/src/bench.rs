@@ -5,7 +5,7 @@
 use crate::shell;
 
 /// The programs that make figures: their name here, and what cargo calls them.
-const PROGRAMS: [(&str, &[&str]); 3] = [
+const PROGRAMS: [(&str, &[&str]); 4] = [
     ("lab", &["--package", "incumbent-lab", "--bench", "figures"]),
     ("engines", &["--package", "incumbent", "--all-features", "--bench", "engines"]),
     ("peers", &["--package", "incumbent", "--features", "peers", "--bench", "peers"]),

@@ -128,6 +128,8 @@ pub(crate) fn run(wanted: PeerArguments, console: &mut Console<'_>) -> Result<Ex
     let url = url(&wanted);
     let mut candidacy = wanted.candidacy;
     candidacy.target.on = Some(Url::from(url));
+    // Several nodes may be on one host, and the number is what people know them by.
+    candidacy.target.identity.get_or_insert_with(|| format!("node-{}", wanted.id));
     sidecar::run(
         &SidecarArguments {
             candidacy,

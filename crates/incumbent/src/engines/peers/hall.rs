@@ -339,6 +339,11 @@ impl Hall {
         Some(line)
     }
 
+    /// The other nodes may not have heard who waits here, if anybody does.
+    pub(super) fn tell_again(&mut self) {
+        self.told.clear();
+    }
+
     /// Whose the seat is, as far as this node can tell.
     pub(super) fn whose(&self, bid: &Bid, standing: &Standing) -> Seat {
         let own = self.seated.as_ref().zip(standing.own).filter(|(seated, own)| seated.token == own.token);

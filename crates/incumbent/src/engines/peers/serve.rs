@@ -17,6 +17,7 @@ use crate::engine::{Error, Farewell};
 pub(super) async fn serve(inner: Weak<Inner>, mut notices: mpsc::UnboundedReceiver<Notice>) {
     let Some(mut sweep) = inner.upgrade().map(|it| tokio::time::interval(it.patience / 4)) else { return };
     sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut sweeps = 0_u32;
     loop {
         let Some(it) = inner.upgrade() else { return };
         tokio::select! {
@@ -26,7 +27,10 @@ pub(super) async fn serve(inner: Weak<Inner>, mut notices: mpsc::UnboundedReceiv
             },
             () = it.untold.notified() => tell_lines(&it),
             // Drops what it holds of the engine now and then, to see whether anybody else does.
-            _ = sweep.tick() => look_round(&it),
+            _ = sweep.tick() => {
+                sweeps = sweeps.wrapping_add(1);
+                look_round(&it, sweeps.is_multiple_of(RETOLD_EVERY));
+            }
         }
     }
 }
@@ -109,8 +113,11 @@ fn tell_lines(inner: &Inner) {
     }
 }
 
+/// Gossip may be lost: who waits is told again, every so many sweeps.
+const RETOLD_EVERY: u32 = 8;
+
 /// Whose time is up, and what is in office for nobody's sake.
-fn look_round(inner: &Arc<Inner>) {
+fn look_round(inner: &Arc<Inner>, again: bool) {
     let now = clock::now();
     let elections: Vec<Arc<str>> = inner.halls().keys().cloned().collect();
     for election in elections {
@@ -125,6 +132,9 @@ fn look_round(inner: &Arc<Inner>) {
         } else {
             inner.rest_if_unwanted(&election);
         }
+    }
+    if again {
+        inner.halls().values_mut().for_each(super::hall::Hall::tell_again);
     }
     tell_lines(inner);
 }
