@@ -11,6 +11,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::candidacy::CandidacyArguments;
 use crate::console::Console;
+use crate::elections::log::{self, Talk};
 use crate::elections::span;
 use crate::elections::target::Url;
 use crate::exit::Exit;
@@ -125,6 +126,10 @@ pub(crate) fn run(wanted: PeerArguments, console: &mut Console<'_>) -> Result<Ex
             hint: "leave --on out, or use `incumbent sidecar --on URL`",
         });
     }
+    // Who watches over a node wants to know of every change and why.
+    if !wanted.candidacy.quiet && !wanted.candidacy.target.verbose {
+        log::begin(Talk::Changes)?;
+    }
     let url = url(&wanted);
     let mut candidacy = wanted.candidacy;
     candidacy.target.on = Some(Url::from(url));
@@ -177,17 +182,17 @@ fn url(wanted: &PeerArguments) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::{FromArgMatches as _, Subcommand as _};
+    use clap::FromArgMatches as _;
     use incumbent::place::Place;
 
     use super::*;
 
     fn peer(line: &str) -> Result<PeerArguments, clap::Error> {
         let matches = crate::arguments::command().try_get_matches_from(line.split_whitespace())?;
-        match crate::arguments::Command::from_arg_matches(&matches)? {
-            crate::arguments::Command::Peer(wanted) => Ok(*wanted),
-            other => panic!("{other:?}"),
-        }
+        let crate::arguments::Command::Peer(wanted) = crate::arguments::Command::from_arg_matches(&matches)? else {
+            panic!("{line} is no peer")
+        };
+        Ok(*wanted)
     }
 
     #[test]

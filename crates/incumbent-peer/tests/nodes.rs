@@ -10,6 +10,7 @@ use incumbent_peer::switchboard::{Peer, Security};
 use incumbent_protocol::machine::Kind;
 use incumbent_protocol::protocol::{NodeId, Token};
 use incumbent_protocol::settings::{Guard, Pace};
+use incumbent_protocol::time::Instant;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::timeout;
 
@@ -92,6 +93,16 @@ impl Running {
         self.told(|it| if let Notice::Elected { token, .. } = it { Some(*token) } else { None }).await
     }
 
+    /// Waits until a majority has answered what this node, in office, sent after that.
+    async fn answered_after(&self, then: Instant) {
+        let answered = async {
+            while self.node.look(election()).await.expect("it runs").own.is_none_or(|it| it.answered <= Some(then)) {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(LIMIT, answered).await.expect("answered in time");
+    }
+
     async fn follows(&mut self, leader: u32) {
         self.told(|it| matches!(it, Notice::Follows { leader: it, .. } if it.0 == leader).then_some(())).await;
     }
@@ -137,8 +148,7 @@ async fn a_leader_that_dies_is_not_waited_for_where_a_refusal_proves_it_and_wait
             other.follows(1).await;
             other.node.stand(election()).await.expect("room for one");
         }
-        // A heartbeat after those stand, so that what they promise begins anew.
-        tokio::time::sleep(PATIENCE / 2).await;
+        nodes[0].answered_after(clock::now()).await;
         let began = clock::now();
         drop(nodes.remove(0));
         let [b, c] = &mut nodes[..] else { unreachable!("two are left") };
@@ -201,7 +211,7 @@ async fn members_come_and_go_one_at_a_time_and_one_that_has_gone_disturbs_nobody
     let mut third = nodes.remove(2);
     third.told(|it| matches!(it, Notice::Removed).then_some(())).await;
     third.node.stand(election()).await.expect("room for one");
-    tokio::time::sleep(PATIENCE * 3).await;
+    assert!(timeout(PATIENCE * 3, third.elected()).await.is_err(), "it is no member");
     let standing = nodes[0].node.look(election()).await.expect("it runs");
     assert_eq!(standing.own.map(|it| it.token), Some(token));
     // The leader goes: another is elected, and the roll outlives a restart.

@@ -22,6 +22,8 @@ const VARIABLE: &str = "INCUMBENT_LOG";
 pub(crate) enum Talk {
     /// What a person should know of without having asked.
     Warnings,
+    /// The same, and a line whenever somebody else leads.
+    Changes,
     /// What the library does, step by step.
     Everything,
 }
@@ -31,9 +33,13 @@ pub(crate) fn begin(talk: Talk) -> Result<(), Failure> {
     let wanted = std::env::var(VARIABLE).ok().filter(|it| !it.is_empty());
     let (filter, talk) = match (&wanted, talk) {
         (_, Talk::Everything) => (Targets::new().with_target("incumbent", Level::DEBUG), talk),
-        (Some(text), Talk::Warnings) => (targets(text)?, Talk::Everything),
+        (Some(text), Talk::Warnings | Talk::Changes) => (targets(text)?, Talk::Everything),
         // Only our own: what other libraries call a warning is seldom one to the person.
         (None, Talk::Warnings) => (Targets::new().with_target("incumbent", Level::WARN), talk),
+        (None, Talk::Changes) => {
+            let filter = Targets::new().with_target("incumbent", Level::WARN).with_target("incumbent_peer::node", Level::INFO);
+            (filter, talk)
+        }
     };
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(false).event_format(Lines(talk));
     // Whoever was first keeps it; there is only one in this program.
@@ -58,8 +64,9 @@ where
     fn format_event(&self, context: &FmtContext<'_, S, N>, mut out: Writer<'_>, event: &Event<'_>) -> fmt::Result {
         let level = *event.metadata().level();
         match self.0 {
-            Talk::Warnings if level == Level::ERROR => write!(out, "error: ")?,
-            Talk::Warnings => write!(out, "warning: ")?,
+            Talk::Warnings | Talk::Changes if level == Level::ERROR => write!(out, "error: ")?,
+            Talk::Changes if level == Level::INFO => write!(out, "incumbent: ")?,
+            Talk::Warnings | Talk::Changes => write!(out, "warning: ")?,
             Talk::Everything => {
                 let at = super::describe::time(std::time::SystemTime::now());
                 write!(out, "{at} {level:<5} {}: ", event.metadata().target())?;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use incumbent_protocol::machine::Kind;
 use incumbent_protocol::protocol::NodeId;
-use incumbent_protocol::settings::{Builder, Guard, Invalid, Pace, Settings};
+use incumbent_protocol::settings::{Builder, Detection, Guard, Invalid, Pace, Settings};
 
 use crate::switchboard::{Peer, Security};
 
@@ -62,7 +62,7 @@ impl fmt::Display for Evidence {
 impl Plan {
     /// The settings of the group's machines, with these members besides `me`.
     pub(super) fn settings(&self, members: impl IntoIterator<Item = NodeId>) -> Result<Settings, Invalid> {
-        let builder: Builder = Settings::of(members).pace(self.pace).guard(self.guard);
+        let builder: Builder = Settings::of(members).pace(self.pace).guard(self.guard).detection(Detection::Adaptive);
         builder.build()
     }
 

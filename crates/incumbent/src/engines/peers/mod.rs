@@ -6,7 +6,7 @@
 //!
 //! The hosts are the members, in the same order everywhere; `me` says which of them this process is. Without `me` the URL is an operator's: it can look, ask and note, but
 //! not contend. What a node is, and how it elects, is `incumbent-peer`'s business; this makes an [`Engine`] of it: its candidates, the minutes that nodes keep of an
-//! election ([`minutes`]), and the questions that they answer ([`question`]).
+//! election (`minutes.rs`), and the questions that they answer (`question.rs`).
 //!
 //! A node in office gives the seat to one of its own candidates, with a lease that ends when a majority has not been heard from for `patience`, counted from the send.
 
