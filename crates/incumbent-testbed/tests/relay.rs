@@ -235,6 +235,36 @@ fn an_inspector_sees_all_and_can_end_a_connection_between_request_and_reply() {
 }
 
 #[test]
+fn a_reset_is_one_for_both_sides_and_new_connections_are_let_in() {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let relay = Relay::before(&server.local_addr().unwrap().to_string()).unwrap();
+    let mut client = TcpStream::connect(relay.address()).unwrap();
+    let (mut accepted, _) = server.accept().unwrap();
+    relay.wait_until("it is connected", |traffic| traffic.open == 1);
+    relay.reset();
+    for side in [&mut client, &mut accepted] {
+        assert_eq!(side.read(&mut [0; 1]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+    }
+    let _again = TcpStream::connect(relay.address()).unwrap();
+    server.accept().unwrap();
+}
+
+#[test]
+fn what_is_lost_comes_late_and_in_order() {
+    let (server, _) = echo();
+    let relay = Relay::before(&server).unwrap();
+    let again = Duration::from_millis(5);
+    relay.requests(Way::Lossy { percent: 100, again });
+    let mut client = Client::of(&relay);
+    let began = Instant::now();
+    client.say("first");
+    client.say("second");
+    assert_eq!(client.hear(), "first");
+    assert!(began.elapsed() >= again * 63, "six times in vain: {:?}", began.elapsed());
+    assert_eq!(client.hear(), "second");
+}
+
+#[test]
 fn after_a_failover_new_connections_lead_elsewhere() {
     let ((old, _), (new, seen)) = (echo(), echo());
     let relay = Relay::before(&old).unwrap();

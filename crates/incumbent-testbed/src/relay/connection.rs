@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::net::sockopt::set_socket_linger;
+
 use super::pipe::{Halt, Item, Next, Pipe};
 use super::{Chunk, Desk, Direction, Verdict, Way, held};
 
@@ -99,6 +101,19 @@ impl Connection {
         self.replies.close();
         let _ = self.client.shutdown(Shutdown::Both);
         let _ = self.server.as_ref().map(|server| server.shutdown(Shutdown::Both));
+    }
+
+    /// Ends it for both sides with a reset: the sockets are closed with nothing said before, when the last thread has let go of them.
+    pub(super) fn reset(&self) {
+        // First, or an end that is read would be passed on as one.
+        self.requests.close();
+        self.replies.close();
+        for socket in [Some(&self.client), self.server.as_ref()].into_iter().flatten() {
+            // One that has ended already cannot be reset.
+            let _ = set_socket_linger(socket, Some(Duration::ZERO));
+            // Wakes the thread that reads, and tells the other side nothing.
+            let _ = socket.shutdown(Shutdown::Read);
+        }
     }
 
     fn pipe(&self, direction: Direction) -> &Pipe {

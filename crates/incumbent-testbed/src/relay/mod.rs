@@ -13,6 +13,8 @@
 //! | a partition that TCP survives | [`Relay::partition`], then [`Relay::heal`] |
 //! | a host that is down | [`Relay::cut`]: connections end, new ones are refused |
 //! | a firewall that forgot us | [`Relay::disconnect`] |
+//! | a middlebox that resets healthy connections | [`Relay::reset`] |
+//! | packets are lost, and sent again by TCP | `relay.requests(Way::Lossy { .. })` |
 //!
 //! One thing differs from a real partition: a connection to the relay itself is always made. It gets no further while its requests do not pass.
 
@@ -31,6 +33,7 @@ use connection::Connection;
 
 /// A relay before one server. Dropping it cuts all that goes through it.
 pub struct Relay {
+    host: Ipv4Addr,
     port: Port,
     desk: Arc<Desk>,
     /// The thread that lets clients in; none while they are refused.
@@ -53,6 +56,13 @@ pub enum Way {
     Pass,
     /// They pass this long after they came, in order.
     Delay(Duration),
+    /// Each chunk is lost this often, and again when it is sent again, which takes twice as long every time: what is behind it waits, as on TCP.
+    Lossy {
+        /// How many in a hundred.
+        percent: u8,
+        /// How long the sender waits before it sends for the second time.
+        again: Duration,
+    },
     /// They are kept, and pass when the way is open again: as TCP sends again what was lost in a partition.
     Hold,
     /// They are thrown away. A connection that lost something is closed when the way is open again: a stream with a hole is none.
@@ -62,7 +72,7 @@ pub enum Way {
 impl Way {
     fn is_open(self) -> bool {
         match self {
-            Way::Pass | Way::Delay(_) => true,
+            Way::Pass | Way::Delay(_) | Way::Lossy { .. } => true,
             Way::Hold | Way::Lose => false,
         }
     }
@@ -157,6 +167,14 @@ impl Relay {
     /// # Errors
     /// If `target` is no address, or there is no port to listen on.
     pub fn before(target: &str) -> Result<Relay, String> {
+        Relay::listening_on(Ipv4Addr::LOCALHOST, target)
+    }
+
+    /// The same, on another address of this machine: for servers and clients in network namespaces, which share no loopback.
+    ///
+    /// # Errors
+    /// If `target` is no address, or there is no port to listen on.
+    pub fn listening_on(host: Ipv4Addr, target: &str) -> Result<Relay, String> {
         let setting = Setting {
             target: target.parse().map_err(|_| format!("not a host and a port in numbers: {target}"))?,
             requests: Way::Pass,
@@ -171,19 +189,19 @@ impl Relay {
             traffic: Mutex::new(Traffic::default()),
             moved: Condvar::new(),
         };
-        let relay = Relay { port: Port::free()?, desk: Arc::new(desk), door: Mutex::new(None) };
+        let relay = Relay { host, port: Port::free()?, desk: Arc::new(desk), door: Mutex::new(None) };
         relay.open().map_err(|wrong| format!("cannot listen on {}: {wrong}", relay.address()))?;
         Ok(relay)
     }
 
-    /// The loopback port on which it listens.
+    /// The port on which it listens.
     pub fn port(&self) -> u16 {
         self.port.number()
     }
 
     /// Host and port on which it listens.
     pub fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.port())
+        format!("{}:{}", self.host, self.port())
     }
 
     /// From now on, new connections lead to another server: as a name does after a failover.
@@ -227,7 +245,7 @@ impl Relay {
         let door = held(&self.door).take();
         if let Some(door) = door {
             // It waits for a client, so one must come. Behind it, the door is closed.
-            let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port()));
+            let _ = TcpStream::connect((self.host, self.port()));
             let _ = door.join();
         }
         self.disconnect();
@@ -238,6 +256,14 @@ impl Relay {
         let connections: Vec<_> = held(&self.desk.setting).connections.values().cloned().collect();
         for connection in connections {
             connection.close();
+        }
+    }
+
+    /// Ends every connection there is with a reset (RST) to both sides. New ones are let in.
+    pub fn reset(&self) {
+        let connections: Vec<_> = held(&self.desk.setting).connections.values().cloned().collect();
+        for connection in connections {
+            connection.reset();
         }
     }
 
@@ -289,7 +315,7 @@ impl Relay {
 
     /// Opens the door: clients are let in by a thread of its own.
     fn open(&self) -> io::Result<()> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, self.port()))?;
+        let listener = TcpListener::bind((self.host, self.port()))?;
         let desk = Arc::clone(&self.desk);
         let thread = std::thread::Builder::new().name("relay-door".into());
         *held(&self.door) = Some(thread.spawn(move || {

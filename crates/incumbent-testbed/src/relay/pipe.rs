@@ -4,8 +4,9 @@
 //! applies to what is already inside.
 
 use std::collections::VecDeque;
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Condvar, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{Way, held};
 
@@ -22,6 +23,8 @@ struct State {
     items: VecDeque<(Instant, Item)>,
     /// Bytes in the queue.
     size: usize,
+    /// When the first of the queue gets through, if its way is lossy.
+    sent_again: Option<Instant>,
     /// Something was thrown away.
     holed: bool,
     closed: bool,
@@ -53,12 +56,15 @@ pub(super) enum Next {
     Closed,
 }
 
+/// Unlucky chunks get through at last.
+const ATTEMPTS_MAX: u32 = 6;
+
 /// More than this is not kept: the sender has to wait, as it would for a full window.
 const SIZE_MAX: usize = 4 << 20;
 
 impl Pipe {
     pub(super) fn new(way: Way) -> Pipe {
-        let state = State { way, halted: None, items: VecDeque::new(), size: 0, holed: false, closed: false };
+        let state = State { way, halted: None, items: VecDeque::new(), size: 0, sent_again: None, holed: false, closed: false };
         Pipe { state: Mutex::new(state), changed: Condvar::new() }
     }
 
@@ -100,6 +106,11 @@ impl Pipe {
             let due = match way {
                 Way::Pass => *arrived,
                 Way::Delay(delay) => *arrived + delay,
+                Way::Lossy { percent, again } => {
+                    let arrived = *arrived;
+                    let due = *state.sent_again.get_or_insert_with(|| arrived + resent(percent, again));
+                    due
+                }
                 Way::Hold => {
                     state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                     continue;
@@ -119,6 +130,7 @@ impl Pipe {
                 continue;
             }
             let (_, item) = state.items.pop_front().expect("it was there");
+            state.sent_again = None;
             state.size -= item.size();
             self.changed.notify_all();
             return Next::Pass(item);
@@ -149,6 +161,20 @@ impl Pipe {
         held(&self.state).closed = true;
         self.changed.notify_all();
     }
+}
+
+/// How long it takes until a chunk gets through.
+fn resent(percent: u8, again: Duration) -> Duration {
+    let mut wait = Duration::ZERO;
+    let mut next = again;
+    for attempt in 0..ATTEMPTS_MAX {
+        if RandomState::new().hash_one(attempt) % 100 >= u64::from(percent) {
+            break;
+        }
+        wait += next;
+        next *= 2;
+    }
+    wait
 }
 
 impl Item {
