@@ -20,6 +20,8 @@ use crate::packet::{Lane, Passport, Purpose};
 const WAIT_MIN: Duration = Duration::from_millis(1);
 /// The longest wait. A node that comes back knocks, so this only counts where the greater id cannot reach the smaller.
 const WAIT_MAX: Duration = Duration::from_secs(1);
+/// How much shorter the longest wait is after a greeting that was cut off. A node that will not have us at all is dialled that often, which costs both little.
+const CUT_OFF_WAITS_SHORTER: u32 = 20;
 /// How long a connection and its greeting may take, at least and at most.
 const DIAL_MIN: Duration = Duration::from_millis(500);
 const DIAL_MAX: Duration = Duration::from_secs(3);
@@ -82,6 +84,7 @@ async fn dial_lane(exchange: Arc<Exchange>, peer: NodeId, lane: Lane) {
                     weigh(&exchange, peer, &fault).await;
                 }
                 lament(&exchange, peer, &remote, &fault);
+                wait.after(&fault);
                 wait.pass(&exchange, peer, lane).await;
             }
         }
@@ -106,6 +109,7 @@ async fn knock(exchange: Arc<Exchange>, peer: NodeId) {
         if let Err((remote, fault)) = dial(&exchange, peer, Purpose::Knock).await {
             weigh(&exchange, peer, &fault).await;
             lament(&exchange, peer, &remote, &fault);
+            wait.after(&fault);
         }
         wait.pass(&exchange, peer, Lane::Urgent).await;
     }
@@ -212,6 +216,14 @@ impl Wait {
 
     fn reset(&mut self) {
         self.next = WAIT_MIN;
+    }
+
+    /// Somebody was there and the greeting was cut off: that says nothing against the next one. If it made the waits grow, resets that come again and again (C29) would keep two
+    /// healthy nodes apart for far longer than each of them lasts.
+    fn after(&mut self, fault: &Fault) {
+        if matches!(fault, Fault::Ended | Fault::Reset) {
+            self.next = self.next.min(self.max / CUT_OFF_WAITS_SHORTER);
+        }
     }
 
     async fn pass(&mut self, exchange: &Exchange, peer: NodeId, lane: Lane) {

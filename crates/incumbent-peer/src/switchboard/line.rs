@@ -105,18 +105,26 @@ impl Connection {
 
     /// Writes what waits for this connection, and comes back when something was read.
     fn poll_both(&mut self, cx: &mut Context<'_>, exchange: &Exchange, carries: Carries, number: u64) -> Poll<Result<(), Fault>> {
-        loop {
-            let stuck = self.poll_empty(cx)?.is_pending();
+        let unwritten = loop {
+            let stuck = match self.poll_empty(cx) {
+                Poll::Pending => true,
+                Poll::Ready(Err(fault)) => break Some(fault),
+                Poll::Ready(Ok(())) => false,
+            };
             // One that the other end does not read from must see too that it is not wanted any longer.
             let room = (!stuck).then_some(&mut self.outbox);
             if exchange.take(carries, number, cx.waker(), room).is_none() {
                 return Poll::Ready(Err(Fault::Closed));
             }
             if stuck || self.outbox.is_empty() {
-                break;
+                break None;
             }
+        };
+        // The last words of one that is gone may be here, unread, when a write finds that it is gone: a hand-over, above all.
+        match (self.poll_fill(cx), unwritten) {
+            (Poll::Pending, Some(fault)) => Poll::Ready(Err(fault)),
+            (polled, _) => polled,
         }
-        self.poll_fill(cx)
     }
 }
 
