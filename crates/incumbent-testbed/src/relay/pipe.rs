@@ -108,8 +108,7 @@ impl Pipe {
                 Way::Delay(delay) => *arrived + delay,
                 Way::Lossy { percent, again } => {
                     let arrived = *arrived;
-                    let due = *state.sent_again.get_or_insert_with(|| arrived + resent(percent, again));
-                    due
+                    *state.sent_again.get_or_insert_with(|| arrived + resent(percent, again))
                 }
                 Way::Hold => {
                     state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
