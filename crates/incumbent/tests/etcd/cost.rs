@@ -110,3 +110,23 @@ async fn a_waiting_candidate_that_claims_again_only_reads() {
     }
     assert_eq!(revision(), before, "nothing was written");
 }
+
+#[tokio::test]
+async fn notes_and_the_release_after_them_are_one_transaction_each() {
+    let etcd = Etcd::debian().start().expect("starts");
+    let namespace = namespace();
+    let (engine, operator) = (engine(&etcd, &namespace).await, engine(&etcd, &namespace).await);
+    let a = bid("a", LONG);
+    let token = granted(&*engine, &a).await.token;
+    let leader = async || operator.look(&jobs()).await.expect("etcd answers").leaders.remove(0);
+    while leader().await.since.is_none() {}
+    assert!(renewed(&*engine, &a, token).await, "and has now seen itself on the desk");
+
+    let before = etcd.requests().expect("counts");
+    for note in ["begun", "done"] {
+        engine.annotate(&jobs(), token, note).await.expect("etcd answers");
+    }
+    release(&*engine, &a, token).await;
+    let asked = etcd.requests().expect("counts").since(&before);
+    assert_eq!(asked.of("Txn"), 3, "{asked:?}");
+}

@@ -259,3 +259,15 @@ async fn a_ttl_is_rounded_up_and_etcd_may_grant_more() {
     let engine = crate::support::engine(&etcd, "slow").await;
     assert_eq!(granted(&*engine, &bid("a", TTL)).await.ttl, Some(Duration::from_secs(3)));
 }
+
+#[tokio::test]
+async fn a_note_that_another_has_replaced_can_be_put_back() {
+    let namespace = namespace();
+    let (one, two) = (engine(ETCD.server(), &namespace).await, engine(ETCD.server(), &namespace).await);
+    let token = granted(&*one, &bid("a", LONG)).await.token;
+    for (by, note) in [(&one, "begun"), (&two, "stopped"), (&one, "begun")] {
+        by.annotate(&jobs(), token, note).await.expect("etcd answers");
+        let notes = two.look(&jobs()).await.expect("etcd answers").notes;
+        assert_eq!(notes.iter().map(|it| it.text.as_str()).collect::<Vec<_>>(), [note]);
+    }
+}

@@ -25,7 +25,7 @@ pub(super) enum Revised {
     Void,
 }
 
-/// Changes the desk and does `more` in the same step, if the guards hold.
+/// Changes the desk and does `more` in the same step, if the guards hold. `known` is where it begins, and may be out of date.
 pub(super) async fn revise(
     client: &Arc<Client>,
     keys: &Keys,
@@ -35,15 +35,22 @@ pub(super) async fn revise(
     mut change: impl FnMut(&mut Ledger) -> Result<(), Error>,
 ) -> Result<Revised, Fault> {
     let mut known = known;
+    let mut is_read = false;
     for _ in 0..TRIES_MAX {
         if known.revision < 0 {
             let answer = client.txn(wire::reading(vec![wire::key(&keys.desk)])).await?;
             known = Known::read(answer.one(0))?;
+            is_read = true;
         }
         let mut ledger = Ledger::clone(&known.ledger);
         change(&mut ledger)?;
         if ledger == *known.ledger && more.is_empty() {
-            return Ok(Revised::Done(known));
+            if is_read {
+                return Ok(Revised::Done(known));
+            }
+            // So it was once; others may have changed it back.
+            known = Known::nothing();
+            continue;
         }
         let mut request = TxnRequest {
             compare: vec![wire::modified(&keys.desk, known.revision)],
@@ -66,6 +73,7 @@ pub(super) async fn revise(
             return Ok(Revised::Void);
         }
         known = Known::read(answer.one(0))?;
+        is_read = true;
     }
     Err(Error::refused("too many write on the desk of this election at once: ask again").into())
 }

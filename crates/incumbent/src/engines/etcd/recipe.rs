@@ -214,13 +214,19 @@ impl Etcd {
         Ok(())
     }
 
+    /// Puts a note on the desk. If the leadership is one of ours, its lease remembers the desk as it is then: the next to write there is its release.
     pub(super) async fn put_on_record(&self, election: &Name, token: Token, text: &str) -> Result<(), Fault> {
         let keys = self.namespace.keys(election);
-        let note = |ledger: &mut super::ledger::Ledger| {
+        let note = |ledger: &mut ledger::Ledger| {
             ledger.annotate(token, text);
             Ok(())
         };
-        revise(&self.client, &keys, &Guards::new(), Known::nothing(), &[], note).await?;
+        let holder = self.granted(election, token);
+        let known = holder.as_ref().map_or_else(Known::nothing, |(_, lease)| lease.desk_of(election));
+        let revised = revise(&self.client, &keys, &Guards::new(), known, &[], note).await?;
+        if let (Some((candidacy, lease)), Revised::Done(desk)) = (&holder, revised) {
+            lease.note_desk(candidacy, revision_of(token), desk);
+        }
         Ok(())
     }
 
@@ -240,6 +246,15 @@ impl Etcd {
     fn known(&self, election: &Name, identity: &Identity) -> Option<(Arc<Candidacy>, Arc<Lease>)> {
         let candidacies = self.candidacies.lock().unwrap_or_else(PoisonError::into_inner);
         let candidacy = candidacies.get(&(election.clone(), identity.clone()))?.clone();
+        let lease = candidacy.lease()?;
+        Some((candidacy, lease))
+    }
+
+    /// The one that was granted this leadership here, and its lease.
+    fn granted(&self, election: &Name, token: Token) -> Option<(Arc<Candidacy>, Arc<Lease>)> {
+        let candidacies = self.candidacies.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut of_election = candidacies.values().filter(|it| it.election == *election);
+        let candidacy = of_election.find(|it| it.granted(revision_of(token)) == Some(token))?.clone();
         let lease = candidacy.lease()?;
         Some((candidacy, lease))
     }
