@@ -17,7 +17,7 @@ mod ledger;
 mod note;
 mod refused;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod vitals;
 
 use std::collections::BTreeMap;

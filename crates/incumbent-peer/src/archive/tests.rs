@@ -41,6 +41,51 @@ impl Medium for Held {
     }
 }
 
+/// What a disk does that a test of a whole node has in its hand.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Weather {
+    #[default]
+    Fair,
+    /// Syncs do not return.
+    Still,
+    Full,
+    Broken,
+}
+
+/// A disk in somebody's hand.
+#[derive(Clone, Default)]
+pub(crate) struct Disk {
+    paper: Paper,
+    weather: Arc<(Mutex<Weather>, Condvar)>,
+}
+
+impl Disk {
+    pub(crate) fn turns(&self, weather: Weather) {
+        *self.weather.0.lock().unwrap() = weather;
+        self.weather.1.notify_all();
+    }
+
+    /// A node's archive on it.
+    pub(crate) fn archive(&self, folder: &Path) -> Archive {
+        Archive::with(fresh_on(self.clone(), &self.paper), folder.to_path_buf(), BTreeMap::new(), None)
+    }
+}
+
+impl Medium for Disk {
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        if *self.weather.0.lock().unwrap() == Weather::Full {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.paper.write_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let (weather, turned) = &*self.weather;
+        let weather = turned.wait_while(weather.lock().unwrap(), |it| *it == Weather::Still).unwrap();
+        if *weather == Weather::Broken { Err(io::Error::other("input/output error")) } else { Ok(()) }
+    }
+}
+
 struct Bench {
     archive: Archive,
     paper: Paper,

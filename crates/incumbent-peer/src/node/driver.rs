@@ -81,6 +81,11 @@ struct Driver {
 
 pub(super) async fn start(plan: Plan) -> Result<(Node, mpsc::UnboundedReceiver<Notice>), Unfit> {
     let archive = Archive::open(&plan.directory, &plan.cluster, plan.me).map_err(|why| Unfit(why.to_string()))?;
+    start_on(archive, plan).await
+}
+
+/// With a disk that was opened by somebody else.
+pub(super) async fn start_on(archive: Archive, plan: Plan) -> Result<(Node, mpsc::UnboundedReceiver<Notice>), Unfit> {
     let roll = first_roll(&plan, archive.members());
     let settings = plan.settings(roll.members().iter().map(|(id, _)| *id))?;
     let recorder = plan
@@ -198,6 +203,10 @@ impl Driver {
             // However much arrives, nobody is woken late for it.
             self.wake_due();
             self.look_at_disk();
+        }
+        if self.rooms.values().any(|it| it.own.is_some()) {
+            // Whoever leads by its leave believes in that until the lease ends, and an address that refuses would count as a death.
+            tokio::time::sleep(self.settings.pace().patience_min).await;
         }
         self.close().await;
     }

@@ -16,6 +16,8 @@ mod plan;
 mod recorder;
 mod roll;
 mod room;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::sync::Arc;

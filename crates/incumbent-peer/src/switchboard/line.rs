@@ -24,6 +24,9 @@ const BUFFER_START: usize = 1024;
 /// A buffer that has grown beyond this is given back when it is empty.
 const BUFFER_KEPT: usize = 16 * 1024;
 
+/// The other end of a connection that we end has so long to end it too.
+const PARTING: Duration = Duration::from_millis(200);
+
 /// A guest that asks nothing for so long makes room for others.
 const GUEST_IDLE: Duration = Duration::from_secs(60);
 
@@ -83,6 +86,19 @@ impl Connection {
         self.inbox.truncate(filled + came);
         ready!(outcome)?;
         Poll::Ready(if came == 0 { Err(Fault::Ended) } else { Ok(()) })
+    }
+
+    /// Says that nothing more comes, and reads until the other end says so too. A socket that is closed with something unread is reset by the kernel, and a reset takes away what the other
+    /// end has not read yet: a hand-over, above all.
+    async fn part(&mut self) {
+        self.stream.shut().await;
+        let ended = poll_fn(|cx| {
+            while ready!(self.poll_fill(cx)).is_ok() {
+                self.inbox.clear();
+            }
+            Poll::Ready(())
+        });
+        let _ = timeout(PARTING, ended).await;
     }
 
     /// Writes what is in the outbox.
@@ -154,7 +170,7 @@ pub(super) async fn carry(
         Err(fault) => fault,
     };
     if let Fault::Closed = fault {
-        connection.stream.shut().await;
+        connection.part().await;
     }
     drop(connection);
     if let Some(arrival) = exchange.disconnected(peer, lane, number, &fault, remote) {
