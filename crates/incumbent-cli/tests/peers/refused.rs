@@ -129,6 +129,8 @@ fn c59_nodes_with_different_lists_make_no_second_group() {
 fn c56_a_member_that_lost_its_directory_is_refused() {
     apart(|| {
         let mut world = Group::calm(3).agreed();
+        // All have met it: who never did cannot know that it had another.
+        world.watch(world.patience(1));
         let before = world.leader();
         let lost = world.ids().into_iter().find(|it| *it != before.0).unwrap();
         world.kill(lost);
@@ -141,6 +143,8 @@ fn c56_a_member_that_lost_its_directory_is_refused() {
 fn c49_a_directory_that_was_rolled_back_is_refused() {
     apart(|| {
         let mut world = Group::calm(3).agreed();
+        // All have met it: who never did cannot know that it was further.
+        world.watch(world.patience(1));
         let before = world.leader();
         let back = world.ids().into_iter().find(|it| *it != before.0).unwrap();
         world.kill(back);
