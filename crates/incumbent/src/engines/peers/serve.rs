@@ -151,6 +151,38 @@ impl Inner {
         })
     }
 
+    /// Has this node removed by another: nobody would answer one that is no member any more.
+    async fn leave_group(&self) -> Result<(), Error> {
+        let me = self.node.me();
+        let is_member = async || {
+            self.node.roll().await.map(|it| it.members().iter().any(|(id, _)| *id == me)).map_err(|why| self.trouble(why))
+        };
+        if !is_member().await? {
+            return Err(Error::refused(format!("node {me} is no member")));
+        }
+        let Some(other) = self.others().first().copied() else {
+            return Err(Error::refused("a group needs at least one node"));
+        };
+        let mut asked = std::pin::pin!(self.node.ask(other, write(&Question::Change { add: None, remove: Some(me.0) })));
+        let give_up = clock::now() + self.patience * 32;
+        let mut unanswered = true;
+        while is_member().await? {
+            tokio::select! {
+                answer = &mut asked, if unanswered => {
+                    unanswered = false;
+                    if let Ok(answer) = answer {
+                        read::<Answer>(&answer)?.done()?;
+                    }
+                }
+                () = tokio::time::sleep(self.patience / 10) => {}
+            }
+            if clock::now() > give_up {
+                return Err(Error::unknown(format!("node {other} was asked to remove this one, and has not answered")));
+            }
+        }
+        Ok(())
+    }
+
     async fn answer(self: &Arc<Inner>, from: &Asker, body: &[u8]) -> Answer {
         match read::<Question>(body) {
             Ok(question) => self.answer_to(from, question).await.unwrap_or_else(|why| Answer::from_error(&why)),
@@ -195,6 +227,7 @@ impl Inner {
                 }
             }
             Question::Note { election, token, text } => Answer::of(self.annotate(&Arc::from(election), token, &text).await),
+            Question::Change { add: None, remove: Some(id) } if id == self.node.me().0 => Answer::of(self.leave_group().await),
             Question::Change { add, remove } => {
                 let change = match (add, remove) {
                     (Some((id, address)), None) => Change::Add(NodeId(id), address),
