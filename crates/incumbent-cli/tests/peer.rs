@@ -2,7 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use incumbent_testbed::{Contender, eventually};
 use serde_json::Value;
@@ -154,12 +154,25 @@ fn members_are_listed_added_and_removed() {
     assert!(String::from_utf8_lossy(&twice.stderr).contains("is no member"), "{twice:?}");
 }
 
+/// How a command ended that should not go on, and what it said.
+fn ended(command: &mut Command) -> (Option<i32>, String) {
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut code = None;
+    eventually(&format!("{command:?} ends"), || {
+        code = child.try_wait().unwrap().map(|it| it.code());
+        code.is_some()
+    });
+    let mut text = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+    (code.flatten(), text)
+}
+
 #[test]
 fn what_is_wrong_is_said_in_one_line_with_the_right_code() {
     let disk = tempfile::tempdir().unwrap();
     let data = disk.path().display().to_string();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let taken = taken.local_addr().unwrap().to_string();
+    let address = taken.local_addr().unwrap().to_string();
     let ones =
         |more: &[&'static str]| [&["peer", "--id", "1", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"], more].concat();
     for (words, says) in [
@@ -172,10 +185,9 @@ fn what_is_wrong_is_said_in_one_line_with_the_right_code() {
         (ones(&["--peers", "2@10.255.255.1:9"]), "key"),
         (ones(&["--on", "etcd://127.0.0.1"]), "leave --on out"),
     ] {
-        let output = incumbent(&words).args(["--data", &data]).output().unwrap();
-        let text = String::from_utf8(output.stderr).unwrap();
+        let (code, text) = ended(incumbent(&words).args(["--data", &data]));
         assert!(text.contains(says), "{words:?}: {text}");
-        assert_eq!(output.status.code(), Some(2), "{words:?}: {text}");
+        assert_eq!(code, Some(2), "{words:?}: {text}");
     }
     let output =
         incumbent(&["peer", "--id", "1", "--listen", &taken, "--http", "127.0.0.1:0", "--data", &data]).output().unwrap();

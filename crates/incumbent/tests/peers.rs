@@ -187,6 +187,7 @@ async fn what_is_wrong_with_a_url_is_said_in_one_line() {
         ("peers://127.0.0.1:1/g?me=1&death=maybe", "death=refused or death=lease"),
         ("peers://127.0.0.1:1/g?me=1&work=there", "work=elsewhere"),
         ("peers://127.0.0.1:1,127.0.0.1:2/g?me=1&ids=1", "1 ids to 2 hosts"),
+        ("peers://127.0.0.1:1,127.0.0.1:2/g?me=1&ids=1,1", "named twice"),
         ("peers://127.0.0.1:1/g?me=1&key-file=/nowhere/key", "/nowhere/key"),
         ("peers://127.0.0.1:1/g?me=1&ca=/a", "cert=FILE"),
         ("peers://127.0.0.1:1/g?protocol=raft", "is for members"),

@@ -126,6 +126,9 @@ fn ids(place: &Place, count: usize) -> Result<Vec<NodeId>, Error> {
         return Ok((1..=u32::try_from(count).unwrap_or(u32::MAX)).map(NodeId).collect());
     };
     let ids = text.split(',').map(|it| number("ids", it).map(NodeId)).collect::<Result<Vec<_>, _>>()?;
+    if let Some(twice) = ids.iter().enumerate().find(|(at, id)| ids[..*at].contains(id)) {
+        return Err(Error::misconfigured(format!("node {} is named twice: give every node an id of its own", twice.1)));
+    }
     if ids.len() == count {
         return Ok(ids);
     }
