@@ -61,7 +61,9 @@ impl Group {
     fn leader(&self, other_than: &str) -> String {
         let mut leader = String::new();
         eventually("somebody leads", || {
-            leader = self.json(&["who", "leader"])["leader"]["name"].as_str().unwrap_or_default().to_owned();
+            // Nobody may listen yet, or lead.
+            let seen: Value = serde_json::from_slice(&self.ask(&["who", "leader", "--json"]).stdout).unwrap_or_default();
+            leader = seen["leader"]["name"].as_str().unwrap_or_default().to_owned();
             !leader.is_empty() && leader != other_than
         });
         leader
