@@ -13,6 +13,9 @@ use incumbent::engine::{Bid, Board, Claim, Demand, Farewell, Renewal, Seat, Wish
 use incumbent::place::Place;
 use incumbent::{Election, Engine, Error, Guarantees, Identity, Name, Reason, Timing, Token, engines};
 
+/// A first claim waits a twelfth of this for the election: longer than a busy disk takes for its votes.
+const TTL: Duration = Duration::from_secs(4);
+
 /// Three nodes in this process, each with a disk of its own; whoever wants an engine gets the next of them.
 struct Group {
     nodes: Vec<Arc<dyn Engine>>,
@@ -130,28 +133,28 @@ impl Subject for Group {
 
 #[tokio::test]
 async fn three_raft_nodes_keep_the_contract() {
-    check(&Group::of(3, "", Duration::from_secs(2)).await).await;
+    check(&Group::of(3, "", TTL).await).await;
 }
 
 #[tokio::test]
 async fn so_do_three_that_elect_by_bully() {
-    check(&Group::of(3, "&protocol=bully", Duration::from_secs(2)).await).await;
+    check(&Group::of(3, "&protocol=bully", TTL).await).await;
 }
 
 #[tokio::test]
 async fn and_by_the_rings() {
-    check(&Group::of(3, "&protocol=ring", Duration::from_secs(2)).await).await;
-    check(&Group::of(3, "&protocol=chang-roberts", Duration::from_secs(2)).await).await;
+    check(&Group::of(3, "&protocol=ring", TTL).await).await;
+    check(&Group::of(3, "&protocol=chang-roberts", TTL).await).await;
 }
 
 #[tokio::test]
 async fn one_node_alone_is_its_own_majority() {
-    check(&Group::of(1, "", Duration::from_secs(2)).await).await;
+    check(&Group::of(1, "", TTL).await).await;
 }
 
 #[tokio::test]
 async fn an_operator_looks_asks_and_notes_but_does_not_contend() {
-    let group = Group::of(3, "", Duration::from_secs(2)).await;
+    let group = Group::of(3, "", TTL).await;
     let name = Name::new("billing").expect("a good name");
     let election = group.election(&name).identity(Identity::named("a").expect("a good name")).build().await.expect("it is there");
     let leadership = election.campaign().await.expect("nothing is wrong with it");

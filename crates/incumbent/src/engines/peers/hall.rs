@@ -138,7 +138,8 @@ impl Hall {
             // On its way out of office.
             return Claimed::Undecided;
         }
-        if self.next(now).is_none_or(|it| it.identity != bid.identity) {
+        // The first in line was woken, but whoever asks first has it: one that does not ask holds nobody up.
+        if self.kept_for(now).is_some_and(|to| to != bid.identity.as_str() && to != bid.identity.name()) {
             return Claimed::Occupied(None);
         }
         if let Some(seen) = bid.seen.filter(|seen| *seen >= mandate.token) {
@@ -161,6 +162,11 @@ impl Hall {
         self.minutes.seat(holder, fate);
         self.changed();
         Claimed::Seated { mandate, new: true }
+    }
+
+    /// Whether this candidate has asked before.
+    pub(super) fn knows(&self, identity: &Identity) -> bool {
+        self.line.iter().any(|it| it.identity == *identity) || self.seated.as_ref().is_some_and(|it| it.identity == *identity)
     }
 
     /// The holder's sign of life; `None` if the seat is not its own any more. With it, what somebody wants of it.

@@ -49,6 +49,8 @@ const TEXT_LEN_MAX: usize = 4096;
 
 /// A claim waits for an election that is under way, but less than a request may take: a tenth of the ttl.
 const CLAIM_WAITS: u32 = 12;
+/// The first claim of a candidate, which begins the election, waits longer: who has no time for that gives it up, and asks.
+const FIRST_CLAIM_WAITS: u32 = 2;
 
 /// A node of a group, as an engine.
 pub struct Peers {
@@ -179,7 +181,8 @@ impl Inner {
     }
 
     async fn claim(&self, election: &Arc<str>, bid: &Bid) -> Result<Claim, Error> {
-        let give_up = clock::now() + bid.ttl / CLAIM_WAITS;
+        let waits = if self.in_hall(election, |hall| hall.knows(&bid.identity)) { CLAIM_WAITS } else { FIRST_CLAIM_WAITS };
+        let give_up = clock::now() + bid.ttl / waits;
         loop {
             let mut changes = self.in_hall(election, |hall| hall.changes());
             if !self.in_hall(election, |hall| std::mem::replace(&mut hall.stands, true)) {
@@ -225,7 +228,19 @@ impl Inner {
         let minutes = self.in_hall(election, |hall| hall.minutes.clone());
         self.shelf.keep_soon(election, minutes.clone());
         let _ = tokio::time::timeout(self.reply, self.tell_others(election, minutes, false)).await;
+        let mut changes = self.in_hall(election, |hall| hall.changes());
         self.give_office(election, heir);
+        if let Heir::There(_) = heir {
+            // This process may end as soon as it has released: not before the heir has heard of it.
+            let followed = async {
+                while self.standing(election).await.is_ok_and(|it| it.leader.is_none_or(|it| it == self.node.me())) {
+                    if changes.changed().await.is_err() {
+                        return;
+                    }
+                }
+            };
+            let _ = tokio::time::timeout(self.reply * 2, followed).await;
+        }
     }
 
     /// Gives the office to somebody who wants it.
@@ -328,7 +343,7 @@ impl Inner {
         }
         let others = self.others();
         let asked = others.iter().map(|to| async {
-            let seen = tokio::time::timeout(self.reply, self.look_at(*to, election)).await.ok()??;
+            let seen = tokio::time::timeout(self.patience / 4, self.look_at(*to, election)).await.ok()??;
             matches!(seen, Answer::Board(ref seen) if seen.leader.is_some()).then_some(*to)
         });
         Ok(join_all(asked).await.into_iter().flatten().next())
