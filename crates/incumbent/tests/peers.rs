@@ -149,7 +149,13 @@ async fn and_by_the_rings() {
 
 #[tokio::test]
 async fn one_node_alone_is_its_own_majority() {
-    check(&Group::of(1, "", TTL).await).await;
+    let group = Group::of(1, "", TTL).await;
+    let election = group.election(&Name::new("alone").expect("a good name")).build().await.expect("it is there");
+    let first = election.campaign().await.expect("nothing is wrong with it");
+    let token = first.token();
+    first.resign().await.expect("nothing is wrong with it");
+    let second = election.campaign().await.expect("nothing is wrong with it");
+    assert!(second.token() > token && second.check().is_ok());
 }
 
 #[tokio::test]
