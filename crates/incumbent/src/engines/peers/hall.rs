@@ -392,7 +392,10 @@ impl Hall {
         self.changed();
     }
 
-    fn stand_in_line(&mut self, bid: &Bid, now: Instant) {
+    pub(super) fn stand_in_line(&mut self, bid: &Bid, now: Instant) {
+        if self.seated.as_ref().is_some_and(|it| it.identity == bid.identity) {
+            return;
+        }
         let until = now + bid.ttl;
         match self.line.iter_mut().find(|it| it.identity == bid.identity) {
             Some(waiting) => waiting.until = until,

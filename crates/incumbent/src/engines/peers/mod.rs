@@ -183,6 +183,8 @@ impl Inner {
     async fn claim(&self, election: &Arc<str>, bid: &Bid) -> Result<Claim, Error> {
         let waits = if self.in_hall(election, |hall| hall.knows(&bid.identity)) { CLAIM_WAITS } else { FIRST_CLAIM_WAITS };
         let give_up = clock::now() + bid.ttl / waits;
+        // In line before the node stands: an office that nobody here seems to want is given away as soon as it is won.
+        self.in_hall(election, |hall| hall.stand_in_line(bid, clock::now()));
         loop {
             let mut changes = self.in_hall(election, |hall| hall.changes());
             if !self.in_hall(election, |hall| std::mem::replace(&mut hall.stands, true)) {
