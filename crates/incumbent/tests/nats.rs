@@ -174,6 +174,8 @@ async fn a_key_that_was_deleted_is_waited_for_as_for_its_holder() {
         mark_as_deleted(nats.port(), &format!("test.{election}"), operation).await;
         let began = clock::now();
         assert!(second.look(&election).await.expect("it is there").leaders.is_empty());
+        // Neither a note nor a new incarnation may write over the mark.
+        assert!(second.annotate(&election, held, "seen").await.is_err() && second.raise(&election, held).await.is_err());
         let next = token_in_the_end(&*second, &election, &b).await;
         assert!(clock::now() - began >= TTL && next > held, "{next} after {held}, {:?} later", clock::now() - began);
         assert_eq!(first.renew(&election, &a, held).await.expect("it is there"), Renewal::Gone);

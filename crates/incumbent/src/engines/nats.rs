@@ -169,6 +169,12 @@ impl Nats {
                 continue;
             }
             let changed = self.change(election, None, |record| {
+                if record.deleted {
+                    // To write over the mark would free the seat of one who may still believe.
+                    return Err(Error::refused(format!(
+                        "the key of {election} was deleted, and whoever held it may still lead: try again when somebody does"
+                    )));
+                }
                 change(&mut record.desk);
                 Ok(Some(()))
             });
