@@ -24,6 +24,8 @@ const NODES: usize = 3;
 const PATIENCE: Duration = Duration::from_millis(150);
 /// Long enough for everybody to have settled.
 const BETWEEN: Duration = Duration::from_millis(400);
+/// What a group has that says nothing of it.
+const PATIENCE_USUAL: Duration = Duration::from_secs(1);
 const IDLE: Duration = Duration::from_secs(20);
 
 fn main() {
@@ -33,18 +35,18 @@ fn main() {
         ["calm", seconds] => calm(Duration::from_secs(seconds.parse().expect("a number of seconds"))),
         [] => {
             floor();
-            let mut group = Group::start();
+            let mut group = Group::start(PATIENCE);
             group.killed();
             group.silent();
             group.handed_over();
-            group.cost();
             drop(group);
+            [PATIENCE, PATIENCE_USUAL].map(cost);
             calm(Duration::from_secs(60));
         }
-        ["killed"] => Group::start().killed(),
-        ["silent"] => Group::start().silent(),
-        ["hand-over"] => Group::start().handed_over(),
-        ["cost"] => Group::start().cost(),
+        ["killed"] => Group::start(PATIENCE).killed(),
+        ["silent"] => Group::start(PATIENCE).silent(),
+        ["hand-over"] => Group::start(PATIENCE).handed_over(),
+        ["cost"] => drop([PATIENCE, PATIENCE_USUAL].map(cost)),
         other => println!("say killed, silent, hand-over, cost or calm SECONDS, or nothing for all, and not {other:?}"),
     }
 }
@@ -94,12 +96,12 @@ struct Group {
 }
 
 impl Group {
-    fn start() -> Group {
+    fn start(patience: Duration) -> Group {
         let disks = tempfile::tempdir().expect("a folder");
         let listeners: Vec<_> = (0..NODES).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
         let hosts: Vec<_> = listeners.iter().map(|it| it.local_addr().expect("bound").to_string()).collect();
         let url = |me: usize| {
-            let (hosts, data, patience) = (hosts.join(","), disks.path().join(me.to_string()), PATIENCE.as_millis());
+            let (hosts, data, patience) = (hosts.join(","), disks.path().join(me.to_string()), patience.as_millis());
             format!("peers://{hosts}/bench?me={}&data={}&patience={patience}ms", me + 1, data.display())
         };
         let urls = (0..NODES).map(url).collect();
@@ -220,17 +222,6 @@ impl Group {
     fn signal(&self, node: usize, signal: Signal) {
         kill_process(Pid::from_child(&self.nodes[&node]), signal).expect("it is ours");
     }
-
-    fn cost(&self) {
-        std::thread::sleep(BETWEEN);
-        let processes: Vec<u32> = self.nodes.values().map(Child::id).collect();
-        let before: Vec<f64> = processes.iter().map(|it| spent(*it)).collect();
-        std::thread::sleep(IDLE);
-        for (process, before) in processes.iter().zip(before) {
-            let busy = (spent(*process) - before) / IDLE.as_secs_f64() * 100.0;
-            println!("idle for {IDLE:?}: {busy:.2} % of a core, {:.1} MiB", memory(*process));
-        }
-    }
 }
 
 impl Drop for Group {
@@ -242,9 +233,23 @@ impl Drop for Group {
     }
 }
 
+/// What each node takes while nothing happens.
+fn cost(patience: Duration) {
+    let group = Group::start(patience);
+    group.elected();
+    std::thread::sleep(BETWEEN);
+    let processes: Vec<u32> = group.nodes.values().map(Child::id).collect();
+    let before: Vec<f64> = processes.iter().map(|it| spent(*it)).collect();
+    std::thread::sleep(IDLE);
+    for (process, before) in processes.iter().zip(before) {
+        let busy = (spent(*process) - before) / IDLE.as_secs_f64() * 100.0;
+        println!("idle for {IDLE:?}, patience {patience:?}: {busy:.2} % of a core, {:.1} MiB", memory(*process));
+    }
+}
+
 /// Leaderships that are lost while every core is loaded.
 fn calm(span: Duration) {
-    let group = Group::start();
+    let group = Group::start(PATIENCE);
     group.elected();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut load: Vec<Child> = (0..cores * 2)

@@ -43,8 +43,8 @@ pub(crate) enum Order {
 pub(crate) struct Progress {
     /// The latest leadership, in office or not.
     pub(crate) term: Option<Arc<Term>>,
-    /// Claims that found the seat taken.
-    pub(crate) occupied: u64,
+    /// Whether a claim has found the seat taken.
+    pub(crate) occupied: bool,
     /// The last error, while it goes on.
     pub(crate) trouble: Option<Arc<Error>>,
     /// The leadership whose release was not acknowledged.
@@ -264,7 +264,8 @@ impl Clerk {
             self.hints = Hints::Wanted;
         }
         if let Outcome::Occupied { .. } = outcome {
-            self.progress.send_modify(|it| it.occupied += 1);
+            // Told once: whoever waits for the seat must not be woken by every claim.
+            self.progress.send_if_modified(|it| !std::mem::replace(&mut it.occupied, true));
             self.watch();
             // An engine that would grant less than this has lost its memory, and must know that somebody remembers.
             self.bid.seen = self.bid.seen.max(leader.as_ref().map(|it| it.token));

@@ -122,7 +122,7 @@ impl Election {
             .until(|it| match (&it.term, &it.trouble) {
                 (Some(term), _) => Some(Ok(Some(Arc::clone(term)))),
                 (None, Some(trouble)) => Some(Err(Error::clone_of(trouble))),
-                (None, None) => (it.occupied > 0).then_some(Ok(None)),
+                (None, None) => it.occupied.then_some(Ok(None)),
             })
             .await;
         match heard.unwrap_or_else(|| Err(Error::refused("the engine's thread has ended")))? {

@@ -71,6 +71,8 @@ pub(crate) struct Term {
     /// The last deadline it had, even if it has ended.
     deadline: AtomicU64,
     stage: watch::Sender<Stage>,
+    /// Apart from the stage, so that a renewal wakes nobody but who follows the deadline.
+    renewals: watch::Sender<()>,
 }
 
 /// How far a leadership has come. Never goes back, except from jeopardy.
@@ -87,14 +89,15 @@ pub(crate) enum Stage {
 impl Term {
     pub(crate) fn begin(token: Token, until: Instant, election: Name, identity: Identity, clock: Clock) -> Arc<Term> {
         let (until, deadline) = (AtomicU64::new(until.as_nanos()), AtomicU64::new(until.as_nanos()));
-        Arc::new(Term { token, election, identity, clock, until, deadline, stage: watch::Sender::new(Stage::Calm) })
+        let (stage, renewals) = (watch::Sender::new(Stage::Calm), watch::Sender::new(()));
+        Arc::new(Term { token, election, identity, clock, until, deadline, stage, renewals })
     }
 
     pub(crate) fn extend(&self, until: Instant) {
         self.until.store(until.as_nanos(), Ordering::Release);
         self.deadline.store(until.as_nanos(), Ordering::Release);
-        // Whoever sleeps until the deadline looks again.
-        self.stage.send_modify(|_| {});
+        // Whoever sleeps until the deadline that was finds when it wakes that it has more time.
+        self.renewals.send_replace(());
     }
 
     pub(crate) fn enter(&self, stage: Stage) {
@@ -227,7 +230,7 @@ impl Leadership {
 
     /// Whatever changes of it, from now on: for whoever must keep somebody else's deadline in step with this one.
     pub fn changes(&self) -> Changes {
-        Changes { stage: self.term.stage.subscribe() }
+        Changes { stage: self.term.stage.subscribe(), renewals: self.term.renewals.subscribe() }
     }
 
     /// A handle that can check but does not hold: for tasks that must stop when the leadership does.
@@ -309,12 +312,17 @@ impl Watcher {
 /// Tells when a leadership has been renewed, is in jeopardy or out of it, or is about to end; see [`Leadership::changes`].
 pub struct Changes {
     stage: watch::Receiver<Stage>,
+    renewals: watch::Receiver<()>,
 }
 
 impl Changes {
     /// Waits for the next change. What happened in between is told once. Never returns once nothing can change any more.
     pub async fn next(&mut self) {
-        if self.stage.changed().await.is_err() {
+        let told = tokio::select! {
+            told = self.stage.changed() => told,
+            told = self.renewals.changed() => told,
+        };
+        if told.is_err() {
             std::future::pending::<()>().await;
         }
     }

@@ -196,15 +196,16 @@ impl Hall {
         Some(self.heir(now))
     }
 
-    /// This node is out of office, against its will.
-    pub(super) fn lost(&mut self, token: Token, reason: &str) {
-        if self.seated.as_ref().is_some_and(|it| it.token == token) {
-            self.seated = None;
+    /// This node is out of office, against its will. Whether that ended a leadership.
+    pub(super) fn lost(&mut self, token: Token, reason: &str) -> bool {
+        let seated = self.seated.take_if(|it| it.token == token).is_some();
+        if seated {
             self.minutes.end(Some(token), reason);
         }
         self.spent = self.spent.max(Some(token));
         self.idle_since = None;
         self.changed();
+        seated
     }
 
     /// This node is in office: wakes the one whose turn it is.

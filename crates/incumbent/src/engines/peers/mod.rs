@@ -226,14 +226,24 @@ impl Inner {
     /// The holder has left, and its work has ended.
     async fn release(&self, election: &Arc<str>, token: Token, farewell: &Farewell) {
         let Some(heir) = self.in_hall(election, |hall| hall.leave(token, farewell, clock::now())) else { return };
-        // The others should know why before they elect somebody, but nobody waits long for that.
         let minutes = self.in_hall(election, |hall| hall.minutes.clone());
         self.shelf.keep_soon(election, minutes.clone());
-        let _ = tokio::time::timeout(self.reply, self.tell_others(election, minutes, false)).await;
+        let telling = tokio::time::timeout(self.reply, self.tell_others(election, minutes, false));
+        if farewell.to.is_some() {
+            // For whom the seat is kept must be known before anybody is elected, but nobody waits long for that.
+            let _ = telling.await;
+            self.pass_office(election, heir).await;
+        } else {
+            // Why it ended may be known a moment later: whoever knows more is believed.
+            let _ = tokio::join!(self.pass_office(election, heir), telling);
+        }
+    }
+
+    /// Gives the office to somebody who wants it, and waits until it has been taken: this process may end as soon as it has released, but not before the heir has heard of it.
+    async fn pass_office(&self, election: &Arc<str>, heir: Heir) {
         let mut changes = self.in_hall(election, |hall| hall.changes());
         self.give_office(election, heir);
         if let Heir::There(_) = heir {
-            // This process may end as soon as it has released: not before the heir has heard of it.
             let followed = async {
                 while self.standing(election).await.is_ok_and(|it| it.leader.is_none_or(|it| it == self.node.me())) {
                     if changes.changed().await.is_err() {
@@ -481,6 +491,7 @@ impl Engine for Peers {
     }
 
     async fn close(&self) {
+        self.inner.shelf.keep_due().await;
         self.inner.node.close().await;
     }
 }

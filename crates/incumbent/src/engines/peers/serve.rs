@@ -49,8 +49,9 @@ fn on_notice(inner: &Arc<Inner>, notice: Notice) {
             }
         }
         Notice::Lost { election, token, reason } => {
-            inner.in_hall(&election, |hall| hall.lost(token, &reason.to_string()));
-            inner.keep(&election);
+            if inner.in_hall(&election, |hall| hall.lost(token, &reason.to_string())) {
+                inner.keep(&election);
+            }
         }
         Notice::LeaderGone { election, cause, .. } => inner.in_hall(&election, |hall| {
             hall.fate = match cause {

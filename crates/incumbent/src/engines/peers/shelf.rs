@@ -5,10 +5,15 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use super::minutes::Minutes;
 use crate::engine::Error;
 use crate::name::Name;
+
+/// What nobody counts on is written after this time: a file that is replaced makes the file system write its journal, and whoever waits for a vote on the same disk waits for that too.
+/// An election is long over by then.
+const SOON: Duration = Duration::from_millis(50);
 
 /// A folder of minutes. Clones share it.
 #[derive(Clone)]
@@ -16,6 +21,8 @@ pub(super) struct Shelf {
     directory: PathBuf,
     /// What lies there. Locked while it is written, so that an older copy never replaces a newer one.
     held: Arc<Mutex<BTreeMap<Arc<str>, Minutes>>>,
+    /// What is to be written soon.
+    due: Arc<Mutex<BTreeMap<Arc<str>, Minutes>>>,
 }
 
 impl Shelf {
@@ -42,7 +49,7 @@ impl Shelf {
                 Err(why) => tracing::warn!(file = %entry.path().display(), %why, "minutes that cannot be read are begun anew"),
             }
         }
-        Ok((Shelf { directory, held: Arc::new(Mutex::new(held.clone())) }, held))
+        Ok((Shelf { directory, held: Arc::new(Mutex::new(held.clone())), due: Arc::default() }, held))
     }
 
     /// Keeps what is new in this copy; `Ok` once it is on disk.
@@ -56,12 +63,30 @@ impl Shelf {
 
     /// Keeps it before long; nobody counts on it.
     pub(super) fn keep_soon(&self, election: &Arc<str>, minutes: Minutes) {
-        let (shelf, election) = (self.clone(), Arc::clone(election));
-        tokio::task::spawn_blocking(move || {
-            if let Err(why) = shelf.keep_now(&election, minutes) {
-                tracing::warn!(%election, %why, "cannot keep the minutes of an election");
+        let mut due = self.due.lock().expect("nobody panics with it");
+        let nothing_was_due = due.is_empty();
+        due.entry(Arc::clone(election)).or_default().merge(minutes);
+        if nothing_was_due {
+            let shelf = self.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(SOON).await;
+                shelf.keep_due().await;
+            });
+        }
+    }
+
+    /// Keeps what is due soon, now.
+    pub(super) async fn keep_due(&self) {
+        let shelf = self.clone();
+        let kept = tokio::task::spawn_blocking(move || {
+            let due = std::mem::take(&mut *shelf.due.lock().expect("nobody panics with it"));
+            for (election, minutes) in due {
+                if let Err(why) = shelf.keep_now(&election, minutes) {
+                    tracing::warn!(%election, %why, "cannot keep the minutes of an election");
+                }
             }
         });
+        let _ = kept.await;
     }
 
     fn keep_now(&self, election: &Arc<str>, minutes: Minutes) -> std::io::Result<()> {
