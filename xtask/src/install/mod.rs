@@ -58,6 +58,8 @@ const NEEDS: &[Need] = &[
         package: "util-linux",
         what_for: "lets a server die with the test that started it",
     },
+    Need { sought: Sought::Program("ip"), package: "iproute2", what_for: "networks of the tests' own" },
+    Need { sought: Sought::File("/usr/sbin/mkfs.ext4"), package: "e2fsprogs", what_for: "disks that hang, fill up and fail" },
     Need {
         sought: Sought::File("/usr/sbin/fence_dummy"),
         package: "fence-agents",

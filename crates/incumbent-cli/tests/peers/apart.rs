@@ -77,7 +77,8 @@ fn unshare() -> Command {
     if !getuid().is_root() {
         command.args(["--user", "--map-root-user"]);
     }
-    command.arg("--net");
+    // What a test mounts goes with it.
+    command.args(["--net", "--mount"]);
     command
 }
 

@@ -1,4 +1,4 @@
-//! Peers on a real network: `incumbent peer` as processes, each in a network namespace of its own, broken in every way of the fault catalogue (C01–C34 and what of
+//! Peers on a real network: `incumbent peer` as processes, each in a network namespace of its own, broken in every way of the fault catalogue (C01–C34, C46, C47 and what of
 //! C49–C59 is theirs), and judged by the lab's own oracles over what all of them have recorded.
 //!
 //! A test runs itself again inside a network namespace that ends with it (see `apart`): nothing that it sends leaves there, and tests run side by side.
@@ -9,6 +9,7 @@ mod oracle;
 mod world;
 
 mod crashes;
+mod disks;
 mod network;
 mod refused;
 mod scenarios;

@@ -213,7 +213,8 @@ impl World {
             ("--data", self.data(id).display().to_string()),
             ("--trace", trace.display().to_string()),
             ("--http", format!("{}:{HTTP_PORT}", address(id))),
-            // Unlike that of the same node of a test that runs beside this one.
+            // Whoever runs the tests without being root must not need a right to the usual place.
+            ("--state-dir", self.path("state").display().to_string()),
             ("--identity", identity(id)),
         ];
         for (name, value) in self.group.more.iter().map(|(name, value)| (*name, *value)).chain(other.iter().copied()) {
@@ -281,6 +282,11 @@ impl World {
         let at = now();
         self.process(id).stop().unwrap();
         self.ended(id, at);
+    }
+
+    /// It has ended by itself, as it should.
+    pub(crate) fn has_ended(&mut self, id: u32) {
+        self.ended(id, now());
     }
 
     fn ended(&mut self, id: u32, at: u64) {
@@ -550,7 +556,7 @@ pub(crate) fn address(id: u32) -> Ipv4Addr {
     Ipv4Addr::new(10, 77, 0, u8::try_from(id).unwrap())
 }
 
-/// What a node is called. Only one process of a machine may have a name.
+/// What a node is called.
 fn identity(id: u32) -> String {
     format!("node-{id}-of-{}", std::process::id())
 }

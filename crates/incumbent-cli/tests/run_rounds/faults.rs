@@ -65,7 +65,10 @@ impl Fault {
             Fault::Evicted,
         ];
         let own = match place {
+            // The kernel keeps the lock of a file until the last of the tree is gone.
             Place::Files => &[Fault::SupervisorAndGuardianKilled][..],
+            // A host that cannot reach the others is in the tests of peers.
+            Place::Peers(_) => &[],
             Place::Server(..) => &[
                 Fault::LeaderCutOff,
                 Fault::LeaderPartitioned,
@@ -178,7 +181,7 @@ impl Hosts {
         match self.place {
             // The kernel keeps the lock for it.
             Place::Files => {}
-            Place::Server(..) => {
+            Place::Server(..) | Place::Peers(_) => {
                 let _ = self.leader_after(token, |it| it != host);
             }
         }
@@ -189,7 +192,7 @@ impl Hosts {
         let tree = self.all[host].tree();
         each(stopped, Signal::STOP);
         match self.place {
-            Place::Files => self.ask(&["evict", "job"], token),
+            Place::Files | Place::Peers(_) => self.ask(&["evict", "job"], token),
             Place::Server(..) => self.relay(host).partition(),
         }
         self.all_die("the tree, with one stopped", &tree);

@@ -1,5 +1,6 @@
 //! Three hosts on one machine, each with a network of its own, and the engine behind a relay for each of them.
 
+use std::net::TcpListener;
 use std::path::PathBuf;
 
 use incumbent_protocol::chance::Chance;
@@ -33,11 +34,19 @@ pub(crate) enum Place {
     Files,
     /// On a server, and its URL by address.
     Server(Box<dyn Server>, fn(&str) -> String),
+    /// Among the hosts themselves, which listen there.
+    Peers(Vec<String>),
 }
 
 impl Place {
     pub(crate) fn files() -> Place {
         Place::Files
+    }
+
+    pub(crate) fn peers() -> Place {
+        // Bound together, so that no two are the same.
+        let listeners: Vec<_> = (0..COUNT).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        Place::Peers(listeners.iter().map(|it| it.local_addr().unwrap().to_string()).collect())
     }
 
     pub(crate) fn server(server: impl Server + 'static, url: fn(&str) -> String) -> Place {
@@ -130,6 +139,10 @@ impl Hosts {
                     let network = Network::to(relay.address());
                     (url(&network.address()), Some(Way { network, relay }))
                 }
+                Place::Peers(addresses) => {
+                    let (addresses, data) = (addresses.join(","), folder.path().join(format!("node-{number}")));
+                    (format!("peers://{addresses}/rounds?me={number}&patience={TTL}&data={}", data.display()), None)
+                }
             };
             let (name, mark) = (format!("host-{number}"), format!("{}-{engine}-{number}", std::process::id()));
             let mut command = supervise(&folder.path().join("records"), &name, &url, &mark, size.of(seed + number as u64));
@@ -203,6 +216,7 @@ impl Hosts {
         let url = match &self.place {
             Place::Files => self.all[0].url.clone(),
             Place::Server(server, url) => url(&server.address()),
+            Place::Peers(addresses) => format!("peers://{}/rounds", addresses.join(",")),
         };
         eventually("the wish is heard", || {
             let output = shell::incumbent(&[words, &["--no-wait", "--on", &url]].concat()).output().unwrap();

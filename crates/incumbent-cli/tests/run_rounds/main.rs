@@ -99,6 +99,11 @@ fn postgres() {
     all_rounds("postgres", Place::server(Postgres::debian().start().unwrap(), url));
 }
 
+#[test]
+fn peers() {
+    all_rounds("peers", Place::peers());
+}
+
 /// A process of a gibibyte takes the kernel a while to take apart, and until then it is not dead: what it has locked is locked.
 #[test]
 fn gibibyte() {

@@ -204,6 +204,8 @@ impl Driver {
             self.wake_due();
             self.look_at_disk();
         }
+        // Nobody waits for an answer that cannot come.
+        drop(orders);
         if self.rooms.values().any(|it| it.own.is_some()) {
             // Whoever leads by its leave believes in that until the lease ends, and an address that refuses would count as a death.
             tokio::time::sleep(self.settings.pace().patience_min).await;

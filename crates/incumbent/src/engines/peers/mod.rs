@@ -171,7 +171,8 @@ impl Inner {
             Declined::TooManyElections => Error::misconfigured(why.to_string()),
             Declined::Ended => {
                 let broken = self.broken.lock().expect("nobody panics with it").clone();
-                Error::refused(broken.unwrap_or_else(|| why.to_string()))
+                // Asking again does not help: somebody must look after the machine, and whoever counts on this node must know it.
+                broken.map_or_else(|| Error::refused(why.to_string()), Error::misconfigured)
             }
         }
     }
