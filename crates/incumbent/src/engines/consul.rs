@@ -31,6 +31,7 @@ use self::client::{Client, Entry, Obstacle, Operation, Outcome};
 use self::seats::Seats;
 use super::knock::knocked;
 use super::observed::{Observed, outlasting};
+use super::watching::{Watching, hints_of};
 use crate::clock;
 use crate::desk::Desk;
 use crate::engine::{Bid, Board, Candidate, Claim, Engine, Error, Farewell, Grant, Renewal, Seat, Wish};
@@ -543,14 +544,7 @@ impl Engine for Consul {
             wait: bid.map_or(WAIT_MAX, |it| it.ttl.min(WAIT_MAX)),
             _place: place,
         };
-        stream::unfold(Some(watch), |watch| async move {
-            let mut watch = watch?;
-            match watch.change().await {
-                Ok(()) => Some((Ok(()), Some(watch))),
-                Err(why) => Some((Err(why), None)),
-            }
-        })
-        .boxed()
+        hints_of(watch)
     }
 }
 
@@ -565,7 +559,7 @@ struct Watch {
     _place: OwnedSemaphorePermit,
 }
 
-impl Watch {
+impl Watching for Watch {
     /// Unless it is known what the caller found, the first comes at once: something may have changed since.
     async fn change(&mut self) -> Result<(), Error> {
         loop {

@@ -30,6 +30,7 @@ use self::client::{Client, Written};
 use self::record::{Mark, Record, Scene};
 use super::knock::knocked;
 use super::observed::{Observed, outlasting};
+use super::watching::{Watching, hints_of};
 use crate::clock;
 use crate::desk::Desk;
 use crate::engine::{Bid, Board, Claim, Engine, Error, Farewell, Grant, Renewal, Wish};
@@ -330,14 +331,7 @@ impl Engine for Kubernetes {
             scene,
             _place: place,
         };
-        stream::unfold(Some(watch), |watch| async move {
-            let mut watch = watch?;
-            match watch.change().await {
-                Ok(()) => Some((Ok(()), Some(watch))),
-                Err(why) => Some((Err(why), None)),
-            }
-        })
-        .boxed()
+        hints_of(watch)
     }
 }
 
@@ -355,7 +349,7 @@ struct Watch {
     _place: OwnedSemaphorePermit,
 }
 
-impl Watch {
+impl Watching for Watch {
     /// Unless it is known what the caller found, the first comes at once: something may have changed since. Signs of life are no change: they would wake every candidate with every renewal.
     async fn change(&mut self) -> Result<(), Error> {
         loop {
@@ -391,7 +385,9 @@ impl Watch {
             }
         }
     }
+}
 
+impl Watch {
     /// Says whether there is anything new for others than those who wait for silence.
     fn see(&mut self, lease: Option<Lease>) -> bool {
         // What cannot be read is said by the next claim.

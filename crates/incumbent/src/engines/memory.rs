@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use crate::desk::{Desk, Holder, Kept};
 use crate::engine::{Bid, Board, Candidate, Claim, Engine, Error, Farewell, Grant, Renewal, Wish};
+use crate::engines::watching::hints_of;
 use crate::guarantees::{Exclusive, Guarantees, Notice, Order, Tokens, WhoseClock};
 use crate::identity::Identity;
 use crate::name::Name;
@@ -260,14 +261,6 @@ impl Engine for Memory {
             }
             Some(_) | None => Some(room.changes.subscribe()),
         });
-        // The sender goes when the candidate leaves the line: then there is nothing to watch until it is watched anew.
-        stream::unfold(changes, |changes| async move {
-            let mut changes = changes?;
-            match changes.changed().await {
-                Ok(()) => Some((Ok(()), Some(changes))),
-                Err(_) => Some((Err(Error::refused("no longer in line")), None)),
-            }
-        })
-        .boxed()
+        changes.map_or_else(|| stream::empty().boxed(), hints_of)
     }
 }

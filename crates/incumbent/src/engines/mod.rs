@@ -32,6 +32,7 @@ mod observed;
 mod slot;
 #[cfg(any(feature = "consul", feature = "nats", feature = "postgres", feature = "redis"))]
 mod tls;
+mod watching;
 
 use std::sync::Arc;
 

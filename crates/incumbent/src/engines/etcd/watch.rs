@@ -11,8 +11,7 @@
 
 use std::sync::Arc;
 
-use futures_util::StreamExt;
-use futures_util::stream::{self, BoxStream};
+use futures_util::stream::BoxStream;
 use incumbent_protocol::protocol::Token;
 use tokio::sync::watch;
 
@@ -25,17 +24,18 @@ use super::wire::proto::watch_create_request::FilterType;
 use super::wire::proto::{TxnRequest, WatchCreateRequest, WatchResponse};
 use super::wire::{self, Answer};
 use crate::engine::Error;
+use crate::engines::watching::{Watching, hints_of};
 
 /// Watches for one who bids.
 pub(super) fn of_bidder(client: Arc<Client>, candidacy: Arc<Candidacy>) -> BoxStream<'static, Result<(), Error>> {
     let spot = candidacy.spot();
     let keys = candidacy.keys.clone();
-    Watcher { client, keys, bidder: Some(Bidder { candidacy, spot }), open: None }.into_stream()
+    hints_of(Watcher { client, keys, bidder: Some(Bidder { candidacy, spot }), open: None })
 }
 
 /// Watches for one who only looks.
 pub(super) fn of_observer(client: Arc<Client>, keys: Keys) -> BoxStream<'static, Result<(), Error>> {
-    Watcher { client, keys, bidder: None, open: None }.into_stream()
+    hints_of(Watcher { client, keys, bidder: None, open: None })
 }
 
 struct Watcher {
@@ -72,21 +72,19 @@ enum Next {
     Broken(Fault),
 }
 
-impl Watcher {
-    fn into_stream(self) -> BoxStream<'static, Result<(), Error>> {
-        stream::unfold(Some(self), |watcher| async move {
-            let mut watcher = watcher?;
-            loop {
-                match watcher.next().await {
-                    Next::Hint => return Some((Ok(()), Some(watcher))),
-                    Next::Again => {}
-                    Next::Broken(fault) => return Some((Err(fault.into_error()), None)),
-                }
+impl Watching for Watcher {
+    async fn change(&mut self) -> Result<(), Error> {
+        loop {
+            match self.next().await {
+                Next::Hint => return Ok(()),
+                Next::Again => {}
+                Next::Broken(fault) => return Err(fault.into_error()),
             }
-        })
-        .boxed()
+        }
     }
+}
 
+impl Watcher {
     async fn next(&mut self) -> Next {
         let Some(open) = &mut self.open else {
             return match self.begin().await {

@@ -30,7 +30,6 @@ use incumbent_peer::packet::Gossip;
 use incumbent_peer::switchboard::{Guest, Security};
 use incumbent_protocol::protocol::{NodeId, Token};
 use tokio::sync::Notify as Bell;
-use tokio::sync::watch;
 
 use self::hall::{Claimed, Hall, Heir};
 use self::minutes::Minutes;
@@ -40,6 +39,7 @@ use self::url::Wanted;
 use crate::clock;
 use crate::desk::incarnation_of;
 use crate::engine::{Bid, Board, Claim, Engine, Error, Farewell, Grant, Renewal, Seat, Wish};
+use crate::engines::watching::hints_of;
 use crate::guarantees::{Exclusive, Guarantees, Notice, Order, Tokens, WhoseClock};
 use crate::name::Name;
 use crate::place::Place;
@@ -484,7 +484,7 @@ impl Engine for Peers {
             Some(bid) => hall.wake_of(bid, clock::now()),
             None => hall.changes(),
         });
-        hints(changes)
+        hints_of(changes)
     }
 
     async fn report(&self) -> Option<serde_json::Value> {
@@ -495,18 +495,6 @@ impl Engine for Peers {
         self.inner.shelf.keep_due().await;
         self.inner.node.close().await;
     }
-}
-
-fn hints(changes: watch::Receiver<u64>) -> BoxStream<'static, Result<(), Error>> {
-    // The sender goes when the candidate has left the line: then there is nothing to watch until it is watched anew.
-    stream::unfold(Some(changes), |changes| async move {
-        let mut changes = changes?;
-        match changes.changed().await {
-            Ok(()) => Some((Ok(()), Some(changes))),
-            Err(_) => Some((Err(Error::refused("no longer in line")), None)),
-        }
-    })
-    .boxed()
 }
 
 /// A group as an operator's command sees it: through whichever node answers.

@@ -4,27 +4,21 @@ use std::panic::AssertUnwindSafe;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use futures_util::stream::{self, BoxStream};
-use futures_util::{FutureExt, StreamExt};
+use futures_util::FutureExt;
+use futures_util::stream::BoxStream;
 use zookeeper_client::{Client, Error as Fault, EventType, OneshotWatcher, Stat};
 
 use super::core::{Candidacy, Core, Stage};
 use super::fault::explain;
 use super::session::Session;
 use crate::engine::{Bid, Error};
+use crate::engines::watching::{Watching, hints_of};
 use crate::name::Name;
 
 /// Hints for one who stands in line or holds the seat: of the node before it; of its own node and the ledger.
 pub(super) fn for_bidder(core: Arc<Core>, election: &Name, bid: &Bid) -> BoxStream<'static, Result<(), Error>> {
     let candidacy = core.candidacy(election, bid);
-    stream::unfold(Some(Bidder { core, candidacy, told: None, ledger: None }), |bidder| async move {
-        let mut bidder = bidder?;
-        match bidder.next().await {
-            Ok(()) => Some((Ok(()), Some(bidder))),
-            Err(why) => Some((Err(why), None)),
-        }
-    })
-    .boxed()
+    hints_of(Bidder { core, candidacy, told: None, ledger: None })
 }
 
 struct Bidder {
@@ -36,8 +30,8 @@ struct Bidder {
     ledger: Option<i64>,
 }
 
-impl Bidder {
-    async fn next(&mut self) -> Result<(), Error> {
+impl Watching for Bidder {
+    async fn change(&mut self) -> Result<(), Error> {
         let mut stages = self.candidacy.stage.subscribe();
         loop {
             let stage = stages.borrow_and_update().clone();
@@ -76,7 +70,9 @@ impl Bidder {
             }
         }
     }
+}
 
+impl Bidder {
     fn tell_end_of(&mut self, ahead: String) {
         self.candidacy.moved.store(true, Ordering::Relaxed);
         self.told = Some(ahead);
@@ -120,15 +116,7 @@ enum Seen {
 
 /// Hints for one who only looks: of everything. The first comes at once, so that nothing is missed between looking and watching.
 pub(super) fn for_all(core: Arc<Core>, election: &Name) -> BoxStream<'static, Result<(), Error>> {
-    let watcher = Watcher { core, election: election.clone(), seen: None };
-    stream::unfold(Some(watcher), |watcher| async move {
-        let mut watcher = watcher?;
-        match watcher.next().await {
-            Ok(()) => Some((Ok(()), Some(watcher))),
-            Err(why) => Some((Err(why), None)),
-        }
-    })
-    .boxed()
+    hints_of(Watcher { core, election: election.clone(), seen: None })
 }
 
 struct Watcher {
@@ -138,8 +126,8 @@ struct Watcher {
     seen: Option<(Option<i64>, Option<i64>)>,
 }
 
-impl Watcher {
-    async fn next(&mut self) -> Result<(), Error> {
+impl Watching for Watcher {
+    async fn change(&mut self) -> Result<(), Error> {
         loop {
             let session = self.core.any_session().await?;
             let ledger = self.core.paths.ledger(&self.election);
@@ -158,7 +146,9 @@ impl Watcher {
             };
         }
     }
+}
 
+impl Watcher {
     /// The last change of the line; `None` if there is no such election yet.
     async fn line(&self, session: &Session) -> Result<(Option<i64>, OneshotWatcher), Error> {
         let path = self.core.paths.election(&self.election);
