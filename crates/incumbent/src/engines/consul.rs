@@ -15,7 +15,7 @@ mod client;
 mod seats;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -30,6 +30,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use self::client::{Client, Entry, Obstacle, Operation, Outcome};
 use self::seats::Seats;
 use super::knock::knocked;
+use super::locked::locked;
 use super::observed::{Observed, outlasting};
 use super::watching::{Watching, hints_of};
 use crate::clock;
@@ -580,9 +581,4 @@ impl Watching for Watch {
 
 fn grant(token: Token, session: &Session) -> Grant {
     Grant { token, ttl: None, counted_from: Some(session.sent) }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing that panics runs under any of them; and what they hold is whole after each statement.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -14,7 +14,7 @@ mod client;
 mod record;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -29,6 +29,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use self::client::{Client, Written};
 use self::record::{Mark, Record, Scene};
 use super::knock::knocked;
+use super::locked::locked;
 use super::observed::{Observed, outlasting};
 use super::watching::{Watching, hints_of};
 use crate::clock;
@@ -406,9 +407,4 @@ impl Watch {
         self.scene = scene;
         new
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing that panics runs under any of them; and what they hold is whole after each statement.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

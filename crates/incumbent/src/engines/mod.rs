@@ -27,6 +27,8 @@ mod hints;
 #[cfg(any(feature = "consul", feature = "kubernetes", feature = "nats", feature = "postgres", feature = "redis"))]
 mod knock;
 #[cfg(any(feature = "consul", feature = "kubernetes", feature = "nats"))]
+mod locked;
+#[cfg(any(feature = "consul", feature = "kubernetes", feature = "nats"))]
 mod observed;
 #[cfg(any(feature = "nats", feature = "postgres", feature = "redis"))]
 mod slot;

@@ -23,7 +23,7 @@ mod keys;
 mod record;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -37,6 +37,7 @@ use self::client::Client;
 use self::record::{Mark, Record, Scene};
 use super::hints::Hints;
 use super::knock::knocked;
+use super::locked::locked;
 use super::observed::{Observed, outlasting};
 use crate::clock;
 use crate::desk::Desk;
@@ -165,10 +166,8 @@ impl Nats {
     /// Changes the desk; of a key that is made for it if there is none.
     async fn change_or_make(&self, election: &Name, change: impl Fn(&mut Desk) + Send + Sync) -> Result<(), Error> {
         for _ in 0..CONFLICTS_MAX {
-            if self.record_or_new(election).await?.is_none() {
-                continue;
-            }
-            let changed = self.change(election, None, |record| {
+            let Some(record) = self.record_or_new(election).await? else { continue };
+            let changed = self.change(election, Some(record), |record| {
                 if record.deleted {
                     // To write over the mark would free the seat of one who may still believe.
                     return Err(Error::refused(format!(
@@ -347,9 +346,4 @@ impl News {
         }
         is_news
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing that panics runs under any of them; and what they hold is whole after each statement.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

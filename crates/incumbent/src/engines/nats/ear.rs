@@ -12,6 +12,7 @@ use super::record::{Mark, Record, Scene};
 use crate::clock;
 use crate::engine::Error;
 use crate::engines::hints::{Order, Orders, Topics};
+use crate::engines::locked::locked;
 use crate::engines::observed::Observed;
 use crate::name::Name;
 
@@ -33,7 +34,7 @@ pub(super) async fn hear(
     mut orders: Orders,
 ) -> Error {
     // What was heard on another connection may be old.
-    super::locked(&heard).clear();
+    locked(&heard).clear();
     let connection = match client.connection().await {
         Ok(connection) => connection,
         Err(why) => return why,
@@ -49,11 +50,11 @@ pub(super) async fn hear(
                 match record {
                     Some(record) => {
                         // So that the span of silence begins when it does.
-                        super::locked(&observed).unchanged_for(&name, record.mark(), clock::now());
-                        super::locked(&heard).insert(name, (record, clock::now()));
+                        locked(&observed).unchanged_for(&name, record.mark(), clock::now());
+                        locked(&heard).insert(name, (record, clock::now()));
                     }
                     None => {
-                        super::locked(&heard).remove(&name);
+                        locked(&heard).remove(&name);
                     }
                 }
                 // Signs of life are no news: they would wake every candidate with every renewal.
@@ -81,7 +82,7 @@ pub(super) async fn hear(
                     if topics.leave(&election) && let Some(former) = followed.remove(&election) {
                         former.end.abort();
                         if let Ok(name) = Name::new(&*election) {
-                            super::locked(&heard).remove(&name);
+                            locked(&heard).remove(&name);
                         }
                     }
                 }
