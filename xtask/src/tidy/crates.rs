@@ -6,9 +6,9 @@ use crate::metadata::{Origin, Package, Purpose};
 /// Which crates of ours a crate may depend on. What is not drawn is not allowed.
 ///
 /// ```text
-///   cli ──► service, lab, incumbent, supervisor      service ──► store, protocol      supervisor ──► protocol
-///                                                    lab ──► protocol, store          incumbent ──► peer, protocol
-///                                                                                     peer ──► protocol
+///   cli ──► service, lab, incumbent, supervisor      service ──► store, client, peer, protocol      supervisor ──► protocol
+///                                                    lab ──► protocol, store                        incumbent ──► peer, protocol
+///                                                                                                   peer ──► protocol
 ///   tests of cli, service, lab, incumbent ──► testbed
 /// ```
 const DRAWN: &[(&str, &[&str])] = &[
@@ -17,7 +17,7 @@ const DRAWN: &[(&str, &[&str])] = &[
     ("incumbent", &["incumbent-peer", "incumbent-protocol"]),
     ("incumbent-peer", &["incumbent-protocol"]),
     ("incumbent-lab", &["incumbent-protocol", "incumbent-store"]),
-    ("incumbent-service", &["incumbent-store", "incumbent-protocol"]),
+    ("incumbent-service", &["incumbent-client", "incumbent-peer", "incumbent-protocol", "incumbent-store"]),
     ("incumbent-supervisor", &["incumbent-protocol"]),
     (
         "incumbent-cli",

@@ -1,0 +1,136 @@
+//! A directory of this machine as a [`Disk`].
+//!
+//! - One process at a time: the directory is locked for as long as it is open.
+//! - Room is taken from the file system when a file is made, so that a full disk shows there and not in the middle of a commit.
+//!
+//! Left out: a file system that confirms a sync without having made it. Nobody can tell.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FallocateFlags;
+
+use super::DirectoryId;
+use super::disk::{Disk, DiskFile};
+use super::refused::Refused;
+
+/// A directory, in use by this process.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+    /// Open for as long as we are, for the syncs of names.
+    names: File,
+    lock: File,
+}
+
+const LOCK: &str = "lock";
+
+impl Folder {
+    /// Opens the directory at `path`, or makes it, and keeps everyone else out.
+    pub fn open(path: &Path) -> Result<Folder, Refused> {
+        let unusable = |what| move |error: io::Error| Refused::unusable(path.display(), what, &error);
+        if !path.exists() {
+            let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+            let parent = path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            made.and_then(|()| File::open(parent)?.sync_all()).map_err(unusable("make"))?;
+        }
+        let lock = File::options().create(true).truncate(false).write(true).open(path.join(LOCK)).map_err(unusable("use"))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(Refused::InUse { path: path.display().to_string() }),
+            Err(TryLockError::Error(error)) => return Err(unusable("lock")(error)),
+        }
+        let names = File::open(path).map_err(unusable("read"))?;
+        Ok(Folder { path: path.to_path_buf(), names, lock })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // To close it is not enough: a process that is just being started has a copy of the file until it runs its own program.
+        let _ = self.lock.unlock();
+    }
+}
+
+impl Disk for Folder {
+    type File = File;
+
+    fn names(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            // A name that is no text is none of ours.
+            if let Ok(name) = entry?.file_name().into_string()
+                && name != LOCK
+            {
+                names.push(name);
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    fn open(&self, name: &str) -> io::Result<File> {
+        let file = File::options().read(true).write(true).open(self.path.join(name))?;
+        // After a sync that failed the kernel may keep what it could not write, as if it had: what counts is what the disk has. A hint: some
+        // file systems do not take it, and then there is nothing to be done.
+        let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
+        Ok(file)
+    }
+
+    fn create(&self, name: &str, size: u64) -> io::Result<File> {
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(self.path.join(name))?;
+        if size > 0 {
+            match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size) {
+                Ok(()) => {}
+                // Not every file system can; the zeros that are written next take the room.
+                Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => file.set_len(size)?,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(file)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.path.join(from), self.path.join(to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.path.join(name))
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        self.names.sync_all()
+    }
+
+    fn draw(&self) -> io::Result<DirectoryId> {
+        let mut id = [0; 16];
+        File::open("/dev/urandom")?.read_exact(&mut id)?;
+        Ok(id)
+    }
+}
+
+impl DiskFile for File {
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        self.read_exact_at(bytes, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.write_all_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        // fdatasync: the length too, but not the times.
+        self.sync_data()
+    }
+}

@@ -1,0 +1,106 @@
+//! Whose directory it is: the cluster's, the node's, a number drawn when it was made, and how often it was opened.
+//!
+//! Directory and generation are what nodes tell each other when they meet (the switchboard of `incumbent-peer`): a directory that was exchanged for an old copy of itself,
+//! or for an empty one, cannot notice that by itself, but the others remember.
+
+use std::io;
+
+use incumbent_protocol::protocol::NodeId;
+
+use super::DirectoryId;
+use super::disk::{self, Disk};
+use super::record::{NoHead, Reader, SEAL_LENGTH, seal, unseal};
+use super::refused::Refused;
+
+const MAGIC: [u8; 8] = *b"incu\r_id";
+/// The format. Magic, version and checksum stay where they are in every later one.
+const VERSION: u16 = 1;
+const FILE: &str = "identity";
+/// Longer names of clusters are refused.
+const NAME_LENGTH_MAX: usize = 1024;
+
+/// Who wants to use a directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Identity {
+    /// The cluster's name.
+    pub cluster: String,
+    /// The node.
+    pub node: NodeId,
+}
+
+/// Whose a directory is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Owner {
+    pub(super) identity: Identity,
+    pub(super) directory: DirectoryId,
+    /// 0 while the directory is being made.
+    pub(super) generation: u64,
+}
+
+impl Owner {
+    /// Reads whose the directory is, or makes it `identity`'s if it is new.
+    pub(super) fn read(disk: &impl Disk, identity: &Identity) -> Result<Owner, Refused> {
+        let length = identity.cluster.len();
+        if length > NAME_LENGTH_MAX {
+            return Err(Refused::TooLong { what: "the name of the cluster", length, length_max: NAME_LENGTH_MAX });
+        }
+        let unusable = |what| move |error: io::Error| Refused::unusable(FILE, what, &error);
+        let names = disk.names().map_err(unusable("look for"))?;
+        if !names.iter().any(|it| it == FILE) {
+            if names.iter().any(|it| !it.ends_with(".new")) {
+                return Err(Refused::Gone { what: format!("the file '{FILE}'") });
+            }
+            let directory = disk.draw().map_err(unusable("find a random number for"))?;
+            let owner = Owner { identity: identity.clone(), directory, generation: 0 };
+            owner.write(disk).map_err(unusable("make"))?;
+            return Ok(owner);
+        }
+        let bytes = disk.open(FILE).and_then(|it| disk::read_whole(&it)).map_err(unusable("read"))?;
+        let owner = Owner::decode(&bytes)?;
+        let Identity { cluster, node } = &owner.identity;
+        if *cluster != identity.cluster {
+            return Err(Refused::OtherCluster { belongs_to: cluster.clone(), wanted_for: identity.cluster.clone() });
+        }
+        if *node != identity.node {
+            return Err(Refused::OtherNode { belongs_to: *node, wanted_for: identity.node });
+        }
+        Ok(owner)
+    }
+
+    /// Notes that the directory was opened once more. It counts only when that is on the disk.
+    pub(super) fn count_opening(&mut self, disk: &impl Disk) -> Result<(), Refused> {
+        self.generation += 1;
+        self.write(disk).map_err(|error| Refused::unusable(FILE, "write", &error))
+    }
+
+    fn write(&self, disk: &impl Disk) -> io::Result<()> {
+        disk::replace(disk, FILE, &self.encode())
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![0; SEAL_LENGTH];
+        bytes.extend(self.directory);
+        bytes.extend(self.generation.to_le_bytes());
+        bytes.extend(self.identity.node.0.to_le_bytes());
+        let length = u32::try_from(self.identity.cluster.len()).expect("checked when the name came in");
+        bytes.extend(length.to_le_bytes());
+        bytes.extend(self.identity.cluster.as_bytes());
+        seal(MAGIC, VERSION, &mut bytes);
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Owner, Refused> {
+        let rest = unseal(MAGIC, VERSION, bytes).map_err(|wrong| match wrong {
+            NoHead::Unknown => Refused::damaged(FILE, 0, "its checksum is wrong"),
+            NoHead::Newer(version) => Refused::Newer { file: FILE.to_owned(), version },
+        })?;
+        let mut reader = Reader(rest);
+        let owner = (|| {
+            let directory = reader.take(16)?.try_into().ok()?;
+            let (generation, node) = (reader.u64()?, NodeId(reader.u32()?));
+            let cluster = String::from_utf8(reader.bytes()?.to_vec()).ok()?;
+            Some(Owner { identity: Identity { cluster, node }, directory, generation })
+        })();
+        owner.ok_or_else(|| Refused::damaged(FILE, 0, "it makes no sense"))
+    }
+}

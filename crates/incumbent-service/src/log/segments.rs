@@ -1,0 +1,196 @@
+//! The files of a log: which one is in use, which are ready to be next, which can be used again.
+//!
+//! A segment that is written to has all its blocks: they were filled with zeros, or with records that nobody needs any more, and synced, and so was its name. So a commit never
+//! waits for the file system to find room, and to begin the next segment costs no more than to go on with this one.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+
+use super::disk::{Disk, DiskFile};
+use super::reader::Shared;
+use super::record::{Codec, Place, SegmentHead, Summary};
+use super::refused::Failure;
+use super::{DirectoryId, HEAD_LENGTH, Options, segment_name};
+
+/// Segments that are kept to be used again: as many as are filled between two snapshots of a busy log. They are read at every start, so not many.
+const SPARE_MAX: usize = 2;
+/// Zeros that are written at one time, so that a commit never waits long for them.
+const ZEROS: usize = 256 << 10;
+/// The next segment while it is being made.
+const MAKING: &str = "next.new";
+
+/// A segment that can be written to.
+#[derive(Debug)]
+pub(super) struct Segment<F> {
+    pub(super) sequence: u32,
+    pub(super) file: Arc<F>,
+    pub(super) length: u32,
+    pub(super) codec: Codec,
+}
+
+#[derive(Debug)]
+pub(super) struct Segments<D: Disk> {
+    shared: Arc<Shared<D>>,
+    options: Options,
+    /// The one in use, then those that come next.
+    upcoming: VecDeque<Segment<D::File>>,
+    making: Option<Making<D::File>>,
+    /// Segments before this one hold nothing that is needed, and it is safe that they do not.
+    first_needed: u32,
+}
+
+#[derive(Debug)]
+struct Making<F> {
+    file: F,
+    zeroed: u64,
+}
+
+impl<D: Disk> Segments<D> {
+    pub(super) fn new(
+        shared: Arc<Shared<D>>,
+        options: Options,
+        current: u32,
+        first_needed: u32,
+        ahead: Vec<(u32, Arc<D::File>)>,
+    ) -> io::Result<Self> {
+        let file = shared.index().files.get(&current).map(Arc::clone).ok_or(io::ErrorKind::NotFound)?;
+        let mut upcoming = VecDeque::new();
+        for (sequence, file) in [(current, file)].into_iter().chain(ahead) {
+            upcoming.push_back(Segment::open(sequence, file, shared.directory)?);
+        }
+        Ok(Segments { shared, options, upcoming, making: None, first_needed })
+    }
+
+    pub(super) fn options(&self) -> Options {
+        self.options
+    }
+
+    /// The segment in use.
+    pub(super) fn current(&self) -> &Segment<D::File> {
+        &self.upcoming[0]
+    }
+
+    /// The segment in use (0) or one that comes after it and was provided.
+    pub(super) fn upcoming(&self, number: usize) -> &Segment<D::File> {
+        &self.upcoming[number]
+    }
+
+    /// Makes sure that there are `count` segments after the one in use.
+    pub(super) fn provide(&mut self, count: usize) -> Result<(), Failure> {
+        while self.upcoming.len() <= count {
+            self.prepare()?;
+        }
+        Ok(())
+    }
+
+    /// Goes on to a later segment.
+    pub(super) fn advance(&mut self, count: usize) {
+        let mut index = self.shared.index();
+        for segment in self.upcoming.iter().take(count + 1).skip(1) {
+            index.files.insert(segment.sequence, Arc::clone(&segment.file));
+        }
+        drop(index);
+        self.upcoming.drain(..count);
+    }
+
+    /// What is before this segment is not needed.
+    pub(super) fn release_before(&mut self, sequence: u32) {
+        self.first_needed = sequence;
+    }
+
+    /// A small piece of work; true if there is more.
+    pub(super) fn maintain(&mut self) -> Result<bool, Failure> {
+        if self.upcoming.len() < 2 {
+            self.prepare()?;
+        } else if let Some(sequence) = self.spare(SPARE_MAX) {
+            self.remove(sequence)?;
+        } else {
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// The oldest segment that is not needed, if there are more than `kept` of them.
+    fn spare(&self, kept: usize) -> Option<u32> {
+        let index = self.shared.index();
+        let mut unneeded = index.files.range(..self.first_needed).map(|it| *it.0);
+        let oldest = unneeded.next()?;
+        (unneeded.count() >= kept).then_some(oldest)
+    }
+
+    fn remove(&mut self, sequence: u32) -> Result<(), Failure> {
+        self.shared.disk.remove(&segment_name(sequence)).map_err(|error| Failure::of_write(&error))?;
+        self.shared.index().files.remove(&sequence);
+        Ok(())
+    }
+
+    /// Goes one step towards a further segment.
+    fn prepare(&mut self) -> Result<(), Failure> {
+        let sequence = self.upcoming[self.upcoming.len() - 1].sequence + 1;
+        if let Some(making) = self.making.take() {
+            return self.go_on_making(making, sequence).inspect_err(|_| {
+                // Half of a segment is of no use, and its room may be what others need. If it stays, the next attempt begins with it.
+                let _ = self.shared.disk.remove(MAKING);
+            });
+        }
+        if let Some(oldest) = self.spare(0) {
+            return self.use_again(oldest, sequence);
+        }
+        let length = self.options.segment_length.into();
+        let file = self.shared.disk.create(MAKING, length).map_err(|error| Failure::of_write(&error))?;
+        self.making = Some(Making { file, zeroed: 0 });
+        Ok(())
+    }
+
+    fn use_again(&mut self, oldest: u32, sequence: u32) -> Result<(), Failure> {
+        let file = self.shared.index().files.get(&oldest).map(Arc::clone);
+        let segment = file.map(|it| Segment::open(sequence, it, self.shared.directory)).transpose();
+        let segment = segment.map_err(|error| Failure::of_write(&error))?.filter(|it| it.length == self.options.segment_length);
+        let Some(segment) = segment else { return self.remove(oldest) };
+        let disk = &self.shared.disk;
+        disk.rename(&segment_name(oldest), &segment_name(sequence)).map_err(|error| Failure::of_write(&error))?;
+        disk.sync_names().map_err(|error| Failure::of_sync(&error))?;
+        // A reader that has it in hand finds that its entry is not there any more.
+        self.shared.index().files.remove(&oldest);
+        self.upcoming.push_back(segment);
+        Ok(())
+    }
+
+    fn go_on_making(&mut self, mut making: Making<D::File>, sequence: u32) -> Result<(), Failure> {
+        let (disk, length) = (&self.shared.disk, u64::from(self.options.segment_length));
+        if making.zeroed < length {
+            let zeros = vec![0; ZEROS.min((length - making.zeroed) as usize)];
+            making.file.write_at(&zeros, making.zeroed).map_err(|error| Failure::of_write(&error))?;
+            making.zeroed += zeros.len() as u64;
+            self.making = Some(making);
+            return Ok(());
+        }
+        making.file.sync().map_err(|error| Failure::of_sync(&error))?;
+        disk.rename(MAKING, &segment_name(sequence)).map_err(|error| Failure::of_write(&error))?;
+        disk.sync_names().map_err(|error| Failure::of_sync(&error))?;
+        let segment = Segment::open(sequence, Arc::new(making.file), self.shared.directory);
+        self.upcoming.push_back(segment.map_err(|error| Failure::of_write(&error))?);
+        Ok(())
+    }
+}
+
+impl<F: DiskFile> Segment<F> {
+    fn open(sequence: u32, file: Arc<F>, directory: DirectoryId) -> io::Result<Self> {
+        let length = u32::try_from(file.length()?).map_err(|_| io::ErrorKind::FileTooLarge)?;
+        Ok(Segment { sequence, file, length, codec: Codec::new(directory, sequence) })
+    }
+}
+
+/// Makes the first segment of a new log. What was left of an earlier attempt is overwritten: nobody was told of it.
+pub(super) fn make_first(disk: &impl Disk, directory: DirectoryId, options: Options) -> io::Result<()> {
+    let file = disk.create(MAKING, options.segment_length.into())?;
+    let mut bytes = vec![0; options.segment_length as usize];
+    let start = Place::new(1, HEAD_LENGTH as u32);
+    let head = SegmentHead { sequence: 1, life: 0, synced: start, follows: Place::default(), summary: Summary::default() };
+    bytes[..HEAD_LENGTH].copy_from_slice(&head.encode(directory));
+    file.write_at(&bytes, 0)?;
+    file.sync()?;
+    disk.rename(MAKING, &segment_name(1))?;
+    disk.sync_names()
+}
