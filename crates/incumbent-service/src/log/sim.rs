@@ -32,7 +32,7 @@ pub enum Fault {
     Fails,
     /// Half of it, and says that the disk is full.
     Full,
-    /// Nothing, and says that it was done.
+    /// Nothing, and says that it was done. Names are given all the same: whose file system forgets those has lost more than a write.
     Lost,
     /// The write goes this many sectors further, and says that it was done.
     Misdirected(u64),
@@ -211,11 +211,11 @@ impl SimDisk {
     fn change_names(&self, change: NameChange) -> io::Result<()> {
         let (mut state, fault, dies) = self.step()?;
         match fault {
-            None | Some(Fault::Misdirected(_)) => {
+            None | Some(Fault::Lost | Fault::Misdirected(_)) => {
                 change.clone().make(&mut state.names);
                 state.unsynced_names.push(change);
             }
-            Some(fault) => fault.result()?,
+            Some(fault @ (Fault::Fails | Fault::Full)) => fault.result()?,
         }
         if dies { Err(no_power()) } else { Ok(()) }
     }

@@ -1,6 +1,9 @@
 //! The log as a whole: on a simulated disk, beside a model that is a list; and in a real directory.
 
 mod crash;
+mod damage;
+mod real;
+mod snapshots;
 
 use super::sim::{Loss, SimDisk, Weather};
 use super::*;
@@ -33,11 +36,18 @@ fn state(term: u64, vote: u32, commit: u64) -> Append {
 }
 
 /// What a log should hold.
-#[derive(Clone, PartialEq, Debug, Default)]
+#[derive(Clone, PartialEq, Default)]
 struct Model {
     base: Mark,
     entries: Vec<Entry>,
     state: HardState,
+}
+
+impl std::fmt::Debug for Model {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let entries: Vec<_> = self.entries.iter().map(|it| (it.index, it.term, it.payload.len())).collect();
+        f.debug_struct("Model").field("base", &self.base).field("entries", &entries).field("state", &self.state).finish()
+    }
 }
 
 impl Model {
