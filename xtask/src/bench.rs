@@ -5,11 +5,12 @@
 use crate::shell;
 
 /// The programs that make figures: their name here, and what cargo calls them.
-const PROGRAMS: [(&str, &[&str]); 4] = [
+const PROGRAMS: [(&str, &[&str]); 5] = [
     ("lab", &["--package", "incumbent-lab", "--bench", "figures"]),
     ("engines", &["--package", "incumbent", "--all-features", "--bench", "engines"]),
     ("peers", &["--package", "incumbent", "--features", "peers", "--bench", "peers"]),
     ("run", &["--package", "incumbent-cli", "--bench", "run"]),
+    ("log", &["--package", "incumbent-service", "--bench", "log"]),
 ];
 
 /// Runs all of them, or the one that the first argument names; further arguments go to it.

@@ -17,7 +17,7 @@ use super::record::SECTOR;
 /// What is left of all that was not synced when the power fails.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Loss {
-    /// All of it: only the process was killed.
+    /// All of it: only the process was killed. It is not safe yet.
     Nothing,
     /// Nothing.
     Everything,
@@ -132,8 +132,11 @@ impl SimDisk {
     /// The power fails, if it has not yet, and comes back. Whoever has a file open cannot use it any more.
     pub fn crash(&self, loss: Loss) {
         let mut state = self.lock();
+        (state.dies_at, state.boots) = (None, state.boots + 1);
         let mut chance = match loss {
-            Loss::Nothing | Loss::Everything => Chance::new(0),
+            // Not even what was lost before: the kernel lives on, and has it all in hand.
+            Loss::Nothing => return,
+            Loss::Everything => Chance::new(0),
             Loss::Some(seed) => Chance::new(seed),
         };
         let changes = std::mem::take(&mut state.unsynced_names);
@@ -145,10 +148,6 @@ impl SimDisk {
         }
         let named: Vec<u64> = state.names.values().copied().collect();
         state.files.retain(|id, _| named.contains(id));
-        state.dies_at = None;
-        state.boots += 1;
-        drop(state);
-        self.state.1.notify_all();
     }
 
     /// Flips a bit of what is safe.

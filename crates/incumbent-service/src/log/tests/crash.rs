@@ -146,7 +146,7 @@ fn a_crash_in_a_recovery_from_a_crash_loses_nothing_either() {
 
 #[test]
 fn what_a_full_disk_has_half_taken_is_never_taken_for_what_follows() {
-    for step in 1..8 {
+    for (step, loss) in (1..8).flat_map(|step| [Loss::Nothing, Loss::Everything].map(|loss| (step, loss))) {
         let disk = SimDisk::new(1);
         let (mut log, _) = open(disk.clone()).unwrap();
         while log.maintain().unwrap() {}
@@ -161,8 +161,8 @@ fn what_a_full_disk_has_half_taken_is_never_taken_for_what_follows() {
         let next = kept.now().last() + 1;
         // A sync that fails is final, also when it says that the disk is full.
         if kept.write(&mut log, vec![entry(next, 2, 300)]).and_then(|()| kept.sync(&mut log)).is_ok() {
-            disk.crash(Loss::Nothing);
-            kept.judge(&open(disk).unwrap().0).unwrap_or_else(|why| panic!("step {step}: {why}"));
+            disk.crash(loss);
+            kept.judge(&open(disk).unwrap().0).unwrap_or_else(|why| panic!("step {step}, {loss:?}: {why}"));
         }
     }
 }
