@@ -130,7 +130,7 @@ impl DiskFile for File {
     }
 
     fn sync(&self) -> io::Result<()> {
-        // fdatasync: the length too, but not the times.
+        // fdatasync: the length too, but not the times. Files that are opened for O_DSYNC were no faster (`benches/log.rs`), and every seal would wait.
         self.sync_data()
     }
 }

@@ -16,6 +16,8 @@ const MAGIC: [u8; 8] = *b"incu\r_id";
 /// The format. Magic, version and checksum stay where they are in every later one.
 const VERSION: u16 = 1;
 const FILE: &str = "identity";
+/// How names of files begin that are there only when the directory was in use.
+const OURS: [&str; 4] = ["log-", "snapshot-", "incoming-", "known"];
 /// Longer names of clusters are refused.
 const NAME_LENGTH_MAX: usize = 1024;
 
@@ -47,7 +49,8 @@ impl Owner {
         let unusable = |what| move |error: io::Error| Refused::unusable(FILE, what, &error);
         let names = disk.names().map_err(unusable("look for"))?;
         if !names.iter().any(|it| it == FILE) {
-            if names.iter().any(|it| !it.ends_with(".new")) {
+            // Other files may be there: that of a file system in its root, for one.
+            if names.iter().any(|it| OURS.iter().any(|ours| it.starts_with(ours)) && !it.ends_with(".new")) {
                 return Err(Refused::Gone { what: format!("the file '{FILE}'") });
             }
             let directory = disk.draw().map_err(unusable("find a random number for"))?;

@@ -3,6 +3,7 @@
 //! ```text
 //!   directory/lock          held for as long as a process uses the directory                            (folder.rs)
 //!             identity      whose it is, and how often it was opened                                    (identity.rs)
+//!             known         the directories and generations of the other nodes                            (known.rs)
 //!             log-00000001  segments: preallocated, filled with zeros, used again when compacted        (record.rs, segments.rs)
 //!             snapshot-…    the state after an entry                                                    (snapshot.rs)
 //!             incoming-…    one that another node is sending                                            (snapshot.rs)
@@ -20,6 +21,7 @@ mod contents;
 mod disk;
 mod folder;
 mod identity;
+mod known;
 mod reader;
 mod record;
 mod recovery;
@@ -40,6 +42,7 @@ pub use self::disk::{Disk, DiskFile};
 pub use self::folder::Folder;
 pub use self::identity::Identity;
 use self::identity::Owner;
+pub use self::known::Known;
 pub use self::reader::Reader;
 use self::reader::Shared;
 use self::record::{HEAD_LENGTH, Kind, Place, RECORD_HEAD_LENGTH, RecordHead, SegmentHead, encode_vote, record_length};
@@ -139,6 +142,8 @@ pub struct Recovered {
     pub directory: DirectoryId,
     /// How often it was opened, this time included. The others remember it, and refuse a directory that was opened less often than they know.
     pub generation: u64,
+    /// The others, as [`Log::remember`] was last told.
+    pub known: Vec<Known>,
 }
 
 /// A log, in use by this process.
@@ -172,6 +177,7 @@ impl<D: Disk> Log<D> {
             segments::make_first(&*disk, owner.directory, options)
                 .map_err(|error| Refused::unusable("the log", "make", &error))?;
         }
+        let known = known::read(&*disk, owner.directory)?;
         let snapshots = Snapshots::open(Arc::clone(&disk))?;
         let found = recovery::recover(&*disk, owner.directory)?;
         let (tail, contents) = (found.tail, found.contents);
@@ -195,6 +201,7 @@ impl<D: Disk> Log<D> {
             snapshot,
             directory: owner.directory,
             generation: owner.generation,
+            known,
         };
         let first_needed = contents.first_sequence().unwrap_or(tail.sequence());
         let shared = Arc::new(Shared::new(disk, owner.directory, contents, found.files));
@@ -292,6 +299,16 @@ impl<D: Disk> Log<D> {
         Ok(())
     }
 
+    /// Keeps directories and generations of the other nodes. Slow, as it is three syncs: do it while nothing waits.
+    pub fn remember(&mut self, known: &[Known]) -> Result<(), Failure> {
+        self.check_whole()?;
+        known::write(&*self.shared.disk, self.shared.directory, known).map_err(|error| {
+            let failure = Failure::of_write(&error);
+            self.broken = Some(failure.clone()).filter(Failure::is_final);
+            failure
+        })
+    }
+
     /// Does a small piece of what would otherwise delay a later write: call it while nothing waits. True if there is more to do.
     pub fn maintain(&mut self) -> Result<bool, Failure> {
         self.check_whole()?;
@@ -350,8 +367,9 @@ impl<D: Disk> Log<D> {
                 return Err(Failure::TooLarge { length, length_max });
             }
             self.check(append, &summary);
-            let segment = self.segments.upcoming(plan.segments_begun);
-            if plan.tail as usize + record_length(length) > segment.length as usize {
+            // More than once if a segment was made when they were to be smaller.
+            while plan.tail as usize + record_length(length) > self.segments.upcoming(plan.segments_begun).length as usize {
+                let segment = self.segments.upcoming(plan.segments_begun);
                 let follows = Place::new(segment.sequence, plan.tail);
                 plan.chunk(chunk_at, chunk_from, self.buffer.len());
                 plan.segments_begun += 1;

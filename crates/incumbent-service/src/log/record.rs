@@ -22,6 +22,9 @@ const MAGIC: [u8; 8] = *b"incu\rlog";
 /// The format. Magic, version and checksum stay where they are in every later one.
 pub(super) const VERSION: u16 = 1;
 
+/// No log is that long: greater numbers are not ours.
+pub(super) const INDEX_MAX: u64 = 1 << 62;
+
 /// The smallest piece that a disk writes whole or not at all.
 pub(super) const SECTOR: usize = 512;
 /// What the head of a segment takes.
@@ -203,6 +206,9 @@ impl SegmentHead {
         let (sequence, life, synced, follows) = (reader.u32()?, reader.u64()?, Place(reader.u64()?), Place(reader.u64()?));
         let (base, last) = (Mark { index: reader.u64()?, term: reader.u64()? }, reader.u64()?);
         let state = HardState { term: reader.u64()?, commit: reader.u64()?, vote: decode_vote(reader.take(VOTE_LENGTH)?)? };
+        if base.index > last || last > INDEX_MAX {
+            return None;
+        }
         Some(SegmentHead { sequence, life, synced, follows, summary: Summary { base, last, state } })
     }
 }

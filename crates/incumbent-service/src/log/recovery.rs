@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::contents::{Change, Contents, Slot};
 use super::disk::{self, Disk, DiskFile};
-use super::record::{Codec, HEAD_LENGTH, Kind, NoHead, Place, RecordHead, SegmentHead, decode_vote, record_length};
+use super::record::{Codec, HEAD_LENGTH, INDEX_MAX, Kind, NoHead, Place, RecordHead, SegmentHead, decode_vote, record_length};
 use super::refused::{Damage, Refused};
 use super::{DirectoryId, HardState, Mark, segment_name, segment_sequence};
 
@@ -175,6 +175,9 @@ impl Walk {
 /// What a record does.
 fn change(head: &RecordHead, content: &[u8], place: Place) -> Result<Change, &'static str> {
     let mark = Mark { index: head.index, term: head.term };
+    if head.index > INDEX_MAX {
+        return Err("a number that no entry has");
+    }
     Ok(match head.kind {
         Kind::Entry => {
             let length = u32::try_from(content.len()).map_err(|_| "an entry longer than any")?;

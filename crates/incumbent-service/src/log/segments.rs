@@ -17,6 +17,8 @@ use super::{DirectoryId, HEAD_LENGTH, Options, segment_name};
 const SPARE_MAX: usize = 2;
 /// Zeros that are written at one time, so that a commit never waits long for them.
 const ZEROS: usize = 256 << 10;
+/// The first segment is small: a node that is new has to wait for it, and is to be in office soon.
+const FIRST_LENGTH: u32 = 512 << 10;
 /// The next segment while it is being made.
 const MAKING: &str = "next.new";
 
@@ -184,8 +186,9 @@ impl<F: DiskFile> Segment<F> {
 
 /// Makes the first segment of a new log. What was left of an earlier attempt is overwritten: nobody was told of it.
 pub(super) fn make_first(disk: &impl Disk, directory: DirectoryId, options: Options) -> io::Result<()> {
-    let file = disk.create(MAKING, options.segment_length.into())?;
-    let mut bytes = vec![0; options.segment_length as usize];
+    let length = options.segment_length.min(FIRST_LENGTH);
+    let file = disk.create(MAKING, length.into())?;
+    let mut bytes = vec![0; length as usize];
     let start = Place::new(1, HEAD_LENGTH as u32);
     let head = SegmentHead { sequence: 1, life: 0, synced: start, follows: Place::default(), summary: Summary::default() };
     bytes[..HEAD_LENGTH].copy_from_slice(&head.encode(directory));

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Mark;
 use super::disk::{Disk, DiskFile};
-use super::record::Reader;
+use super::record::{INDEX_MAX, Reader};
 use super::refused::{Damage, Failure, Refused, Unreadable};
 
 const MAGIC: [u8; 8] = *b"incusnap";
@@ -90,7 +90,8 @@ impl<D: Disk> Snapshots<D> {
     pub fn begin(&self, mark: Mark, context: &[u8]) -> Result<SnapshotWriter<D>, Failure> {
         let name = format!("{}.new", Snapshot { mark, length: 0, checksum: 0 }.name());
         let file = self.disk.create(&name, 0).map_err(|error| Failure::of_write(&error))?;
-        let mut writer = SnapshotWriter { snapshots: self.clone(), file, name, mark, length: 0, checksum: 0, unsynced: 0 };
+        let snapshots = self.clone();
+        let mut writer = SnapshotWriter { snapshots, file, name, mark, length: 0, checksum: 0, unsynced: 0, committed: false };
         let mut head = Vec::with_capacity(MAGIC.len() + 2 + 16 + context.len());
         head.extend(MAGIC);
         head.extend(VERSION.to_le_bytes());
@@ -144,10 +145,10 @@ impl<D: Disk> Snapshots<D> {
         }
         let kept = latest.map(|it| it.name());
         drop(latest);
-        for other in self.disk.names().map_err(broken)?.iter().filter(|it| it.starts_with(PREFIX) && !it.ends_with(".new")) {
-            if Some(other) != kept.as_ref() {
-                self.disk.remove(other).map_err(broken)?;
-            }
+        let names = self.disk.names().map_err(broken)?;
+        for other in names.iter().filter(|it| it.starts_with(PREFIX) && !it.ends_with(".new") && Some(*it) != kept.as_ref()) {
+            // If it stays, it goes with the next one.
+            let _ = self.disk.remove(other);
         }
         Ok(())
     }
@@ -163,6 +164,16 @@ pub struct SnapshotWriter<D: Disk> {
     length: u64,
     checksum: u32,
     unsynced: u64,
+    committed: bool,
+}
+
+impl<D: Disk> Drop for SnapshotWriter<D> {
+    fn drop(&mut self) {
+        if !self.committed {
+            // Its room may be what others need. If it stays, it goes when the directory is opened again.
+            let _ = self.snapshots.disk.remove(&self.name);
+        }
+    }
 }
 
 impl<D: Disk> SnapshotWriter<D> {
@@ -179,6 +190,7 @@ impl<D: Disk> SnapshotWriter<D> {
         self.file.sync().map_err(|error| Failure::of_sync(&error))?;
         let snapshot = Snapshot { mark: self.mark, length: self.length, checksum: self.checksum };
         self.snapshots.settle(snapshot, &self.name)?;
+        self.committed = true;
         Ok(snapshot)
     }
 
@@ -431,7 +443,8 @@ impl<F: DiskFile> Frames<F> {
         if version > VERSION {
             return Err(Wrong::Newer(version));
         }
-        let mark = reader.u64().zip(reader.u64()).map(|(index, term)| Mark { index, term }).ok_or_else(no_head)?;
+        let mark = reader.u64().zip(reader.u64()).map(|(index, term)| Mark { index, term });
+        let mark = mark.filter(|it| it.index <= INDEX_MAX).ok_or_else(no_head)?;
         Ok((mark, reader.0.to_vec()))
     }
 

@@ -1,6 +1,10 @@
 //! C43–C51: bits that flip, writes that are torn, lost or misdirected, disks that fail or are full, directories that are not ours. What was confirmed is
 //! there, or the directory is refused; never is it silently less.
 
+use std::sync::LazyLock;
+
+use proptest::prelude::*;
+
 use super::super::sim::Fault;
 use super::*;
 
@@ -308,4 +312,52 @@ fn what_a_killed_process_has_written_is_safe_once_it_was_read_again() {
     drop(open(disk.clone()).unwrap());
     disk.crash(Loss::Everything);
     assert_eq!(open(disk).unwrap().1.last, 20);
+}
+
+#[test]
+fn c49_the_others_are_remembered() {
+    let disk = SimDisk::new(1);
+    let (mut log, recovered) = open(disk.clone()).unwrap();
+    assert_eq!(recovered.known, []);
+    let known = |generation| [2, 3].map(|node| Known { node: NodeId(node), directory: [node as u8; 16], generation });
+    for generation in 1..3 {
+        log.remember(&known(generation)).unwrap();
+    }
+    disk.crash(Loss::Everything);
+    assert_eq!(open(disk.clone()).unwrap().1.known, known(2));
+    for byte in 0..disk.bytes("known").len() as u64 {
+        let flipped = disk.copy();
+        flipped.flip("known", byte * 8 + byte % 8);
+        assert_eq!(damage_of(flipped).file, "known");
+    }
+}
+
+static WRITTEN: LazyLock<SimDisk> = LazyLock::new(|| written().0);
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_bytes_in_any_file_are_no_reason_to_panic(
+        which in any::<prop::sample::Index>(),
+        at in any::<prop::sample::Index>(),
+        bytes in prop::collection::vec(any::<u8>(), 1..600),
+        cut in any::<bool>(),
+    ) {
+        let disk = WRITTEN.copy();
+        let names = disk.names().unwrap();
+        let name = &names[which.index(names.len())];
+        disk.change(name, |content| {
+            let at = at.index(content.len());
+            let length = bytes.len().min(content.len() - at);
+            content[at..at + length].copy_from_slice(&bytes[..length]);
+            if cut {
+                content.truncate(at + length);
+            }
+        });
+        if let Ok((log, _)) = open(disk) {
+            let reader = log.reader();
+            let _ = reader.read(reader.first(), reader.last() + 1, usize::MAX);
+        }
+    }
 }

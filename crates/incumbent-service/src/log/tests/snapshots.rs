@@ -215,3 +215,15 @@ fn c46_a_snapshot_whose_sync_failed_is_none() {
         assert_eq!(read(&log.snapshots()).unwrap(), pieces());
     }
 }
+
+#[test]
+fn c47_a_snapshot_that_does_not_fit_gives_its_room_back_and_the_old_one_stays() {
+    let (disk, old, _) = with_one();
+    let (log, _) = open(disk.clone()).unwrap();
+    let before = disk.names().unwrap();
+    let mut writer = log.snapshots().begin(Mark { index: 7, term: 2 }, &[]).unwrap();
+    disk.turns(Weather::Full);
+    assert!(matches!(writer.piece(&[1; 100]), Err(Failure::Full { .. })));
+    drop(writer);
+    assert_eq!((disk.names().unwrap(), log.snapshots().latest()), (before, Some(old)));
+}
