@@ -17,7 +17,7 @@ const MAGIC: [u8; 8] = *b"incu\r_id";
 const VERSION: u16 = 1;
 const FILE: &str = "identity";
 /// How names of files begin that are there only when the directory was in use.
-const OURS: [&str; 4] = ["log-", "snapshot-", "incoming-", "known"];
+const OURS: [&str; 5] = ["log-", "spare-", "snapshot-", "incoming-", "known"];
 /// Longer names of clusters are refused.
 const NAME_LENGTH_MAX: usize = 1024;
 

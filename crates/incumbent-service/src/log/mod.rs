@@ -5,6 +5,7 @@
 //!             identity      whose it is, and how often it was opened                                    (identity.rs)
 //!             known         the directories and generations of the other nodes                            (known.rs)
 //!             log-00000001  segments: preallocated, filled with zeros, used again when compacted        (record.rs, segments.rs)
+//!             spare-…       segments that are not needed any more, until they are the next                (segments.rs)
 //!             snapshot-…    the state after an entry                                                    (snapshot.rs)
 //!             incoming-…    one that another node is sending                                            (snapshot.rs)
 //! ```
@@ -164,6 +165,9 @@ pub struct Log<D: Disk> {
     broken: Option<Failure>,
     buffer: Vec<u8>,
 }
+
+/// A batch is short if a segment has room for this many of them.
+const UNDIVIDED: usize = 16;
 
 /// Lives for failed writes between two openings.
 const LIVES_PER_GENERATION: u64 = 1 << 16;
@@ -360,6 +364,9 @@ impl<D: Disk> Log<D> {
         let mut plan =
             Plan { chunks: Vec::new(), segments_begun: 0, tail: self.tail, changes: Vec::with_capacity(appends.len()) };
         let (mut chunk_at, mut chunk_from) = (self.tail, 0);
+        // A short batch is not divided: the end of a segment is worth less than a second write and a second sync.
+        let all: usize = appends.iter().map(|it| record_length(Record::of(it).content().len())).sum();
+        let mut undivided = if all <= self.segments.options().segment_length as usize / UNDIVIDED { all } else { 0 };
         for append in appends {
             let record = Record::of(append);
             let length = record.content().len();
@@ -367,8 +374,9 @@ impl<D: Disk> Log<D> {
                 return Err(Failure::TooLarge { length, length_max });
             }
             self.check(append, &summary);
+            let needed = record_length(length).max(std::mem::take(&mut undivided));
             // More than once if a segment was made when they were to be smaller.
-            while plan.tail as usize + record_length(length) > self.segments.upcoming(plan.segments_begun).length as usize {
+            while plan.tail as usize + needed > self.segments.upcoming(plan.segments_begun).length as usize {
                 let segment = self.segments.upcoming(plan.segments_begun);
                 let follows = Place::new(segment.sequence, plan.tail);
                 plan.chunk(chunk_at, chunk_from, self.buffer.len());

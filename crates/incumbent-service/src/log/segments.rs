@@ -13,8 +13,10 @@ use super::record::{Codec, Place, SegmentHead, Summary};
 use super::refused::Failure;
 use super::{DirectoryId, HEAD_LENGTH, Options, segment_name};
 
-/// Segments that are kept to be used again: as many as are filled between two snapshots of a busy log. They are read at every start, so not many.
-const SPARE_MAX: usize = 2;
+/// Segments that are kept to be used again: about as many as are filled between two snapshots of a busy log.
+const SPARE_MAX: usize = 8;
+/// How their names begin.
+pub(super) const SPARE: &str = "spare-";
 /// Zeros that are written at one time, so that a commit never waits long for them.
 const ZEROS: usize = 256 << 10;
 /// The first segment is small: a node that is new has to wait for it, and is to be in office soon.
@@ -38,6 +40,8 @@ pub(super) struct Segments<D: Disk> {
     /// The one in use, then those that come next.
     upcoming: VecDeque<Segment<D::File>>,
     making: Option<Making<D::File>>,
+    /// Names of segments that were taken out of the log.
+    spares: Vec<String>,
     /// Segments before this one hold nothing that is needed, and it is safe that they do not.
     first_needed: u32,
 }
@@ -61,7 +65,8 @@ impl<D: Disk> Segments<D> {
         for (sequence, file) in [(current, file)].into_iter().chain(ahead) {
             upcoming.push_back(Segment::open(sequence, file, shared.directory)?);
         }
-        Ok(Segments { shared, options, upcoming, making: None, first_needed })
+        let spares = shared.disk.names()?.into_iter().filter(|it| it.starts_with(SPARE)).collect();
+        Ok(Segments { shared, options, upcoming, making: None, spares, first_needed })
     }
 
     pub(super) fn options(&self) -> Options {
@@ -105,24 +110,29 @@ impl<D: Disk> Segments<D> {
     pub(super) fn maintain(&mut self) -> Result<bool, Failure> {
         if self.upcoming.len() < 2 {
             self.prepare()?;
-        } else if let Some(sequence) = self.spare(SPARE_MAX) {
-            self.remove(sequence)?;
+        } else if let Some(sequence) = self.unneeded() {
+            self.set_aside(sequence)?;
         } else {
             return Ok(false);
         }
         Ok(true)
     }
 
-    /// The oldest segment that is not needed, if there are more than `kept` of them.
-    fn spare(&self, kept: usize) -> Option<u32> {
-        let index = self.shared.index();
-        let mut unneeded = index.files.range(..self.first_needed).map(|it| *it.0);
-        let oldest = unneeded.next()?;
-        (unneeded.count() >= kept).then_some(oldest)
+    /// The oldest segment that is not needed.
+    fn unneeded(&self) -> Option<u32> {
+        self.shared.index().files.range(..self.first_needed).next().map(|it| *it.0)
     }
 
-    fn remove(&mut self, sequence: u32) -> Result<(), Failure> {
-        self.shared.disk.remove(&segment_name(sequence)).map_err(|error| Failure::of_write(&error))?;
+    /// Takes a segment out of the log. Should the new name be lost in a crash, the segment is what it was: the oldest, and not needed.
+    fn set_aside(&mut self, sequence: u32) -> Result<(), Failure> {
+        let (disk, name) = (&self.shared.disk, segment_name(sequence));
+        if self.spares.len() < SPARE_MAX {
+            let spare = format!("{SPARE}{sequence:08x}");
+            disk.rename(&name, &spare).map_err(|error| Failure::of_write(&error))?;
+            self.spares.push(spare);
+        } else {
+            disk.remove(&name).map_err(|error| Failure::of_write(&error))?;
+        }
         self.shared.index().files.remove(&sequence);
         Ok(())
     }
@@ -136,8 +146,11 @@ impl<D: Disk> Segments<D> {
                 let _ = self.shared.disk.remove(MAKING);
             });
         }
-        if let Some(oldest) = self.spare(0) {
-            return self.use_again(oldest, sequence);
+        if let Some(spare) = self.spares.pop() {
+            return self.use_again(&spare, sequence);
+        }
+        if let Some(oldest) = self.unneeded() {
+            return self.set_aside(oldest);
         }
         let length = self.options.segment_length.into();
         let file = self.shared.disk.create(MAKING, length).map_err(|error| Failure::of_write(&error))?;
@@ -145,16 +158,16 @@ impl<D: Disk> Segments<D> {
         Ok(())
     }
 
-    fn use_again(&mut self, oldest: u32, sequence: u32) -> Result<(), Failure> {
-        let file = self.shared.index().files.get(&oldest).map(Arc::clone);
-        let segment = file.map(|it| Segment::open(sequence, it, self.shared.directory)).transpose();
-        let segment = segment.map_err(|error| Failure::of_write(&error))?.filter(|it| it.length == self.options.segment_length);
-        let Some(segment) = segment else { return self.remove(oldest) };
-        let disk = &self.shared.disk;
-        disk.rename(&segment_name(oldest), &segment_name(sequence)).map_err(|error| Failure::of_write(&error))?;
+    /// What a reader still looks for in it is not there any more, and it finds that out by the checksum.
+    fn use_again(&mut self, spare: &str, sequence: u32) -> Result<(), Failure> {
+        let (disk, failed) = (&self.shared.disk, |error: io::Error| Failure::of_write(&error));
+        let file = Arc::new(disk.open(spare).map_err(failed)?);
+        let segment = Segment::open(sequence, file, self.shared.directory).map_err(failed)?;
+        if segment.length != self.options.segment_length {
+            return disk.remove(spare).map_err(failed);
+        }
+        disk.rename(spare, &segment_name(sequence)).map_err(failed)?;
         disk.sync_names().map_err(|error| Failure::of_sync(&error))?;
-        // A reader that has it in hand finds that its entry is not there any more.
-        self.shared.index().files.remove(&oldest);
         self.upcoming.push_back(segment);
         Ok(())
     }
@@ -164,11 +177,12 @@ impl<D: Disk> Segments<D> {
         if making.zeroed < length {
             let zeros = vec![0; ZEROS.min((length - making.zeroed) as usize)];
             making.file.write_at(&zeros, making.zeroed).map_err(|error| Failure::of_write(&error))?;
+            // Each time, so that no later sync has all of it to write.
+            making.file.sync().map_err(|error| Failure::of_sync(&error))?;
             making.zeroed += zeros.len() as u64;
             self.making = Some(making);
             return Ok(());
         }
-        making.file.sync().map_err(|error| Failure::of_sync(&error))?;
         disk.rename(MAKING, &segment_name(sequence)).map_err(|error| Failure::of_write(&error))?;
         disk.sync_names().map_err(|error| Failure::of_sync(&error))?;
         let segment = Segment::open(sequence, Arc::new(making.file), self.shared.directory);
