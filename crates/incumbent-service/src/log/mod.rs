@@ -181,6 +181,8 @@ impl<D: Disk> Log<D> {
             segments::make_first(&*disk, owner.directory, options)
                 .map_err(|error| Refused::unusable("the log", "make", &error))?;
         }
+        // A process that was killed may have given names that are not safe yet, and from here on we build on them.
+        disk.sync_names().map_err(|error| Refused::unusable("the directory", "sync", &error))?;
         let known = known::read(&*disk, owner.directory)?;
         let snapshots = Snapshots::open(Arc::clone(&disk))?;
         let found = recovery::recover(&*disk, owner.directory)?;

@@ -133,14 +133,19 @@ fn a_crash_in_a_recovery_from_a_crash_loses_nothing_either() {
         kept.write(&mut log, entries(8..=20, 2, 300)).unwrap();
         disk.crash(Loss::Some(seed));
         disk.dies_at(disk.steps() + step);
-        if let Ok((mut log, _)) = open(disk.clone()) {
+        let mut generation = 1;
+        if let Ok((mut log, recovered)) = open(disk.clone()) {
+            assert!(recovered.generation > generation);
+            generation = recovered.generation;
             kept.judge(&log).unwrap();
             let next = kept.now().last() + 1;
             // The same lengths as those that were lost: what is left of them must not be taken for what follows.
             let _ = kept.write(&mut log, vec![entry(next, 5, 300)]).and_then(|()| kept.sync(&mut log));
         }
         disk.crash(Loss::Some(seed + 1));
-        kept.judge(&open(disk).unwrap().0).unwrap_or_else(|why| panic!("seed {seed}, step {step}: {why}"));
+        let (log, recovered) = open(disk).unwrap();
+        kept.judge(&log).unwrap_or_else(|why| panic!("seed {seed}, step {step}: {why}"));
+        assert!(recovered.generation > generation, "seed {seed}, step {step}");
     }
 }
 

@@ -66,9 +66,18 @@ fn c43_a_flipped_bit_anywhere_is_refused_or_harmless() {
     }
     // Harmless are the last seal, and what was never written.
     assert!(refused > 8000 && harmless > 4000, "{refused} {harmless}");
-    for byte in 0..disk.bytes("identity").len() as u64 {
+    let generation = open(disk.copy()).unwrap().1.generation;
+    for byte in (0..disk.bytes("identity").len() as u64).step_by(7) {
         let flipped = disk.copy();
         flipped.flip("identity", byte * 8 + byte % 8);
+        let (_, recovered) = open(flipped.clone()).unwrap();
+        assert!(recovered.generation >= generation, "no generation is had twice");
+        // Nor is anything lost when the node ends while it mends the page.
+        flipped.crash(Loss::Some(byte));
+        assert!(open(flipped).unwrap().1.generation > recovered.generation);
+        let flipped = disk.copy();
+        flipped.flip("identity", byte * 8);
+        flipped.flip("identity", (byte + 4096) % 8192 * 8);
         assert_eq!(damage_of(flipped).file, "identity");
     }
 }
@@ -193,6 +202,9 @@ fn c47_a_full_disk_is_told_all_is_readable_and_it_goes_on_when_there_is_room() {
     assert!(matches!(log.snapshots().begin(Mark { index: 3, term: 1 }, &[]), Err(Failure::Full { .. })));
     assert_eq!(log.write(&[state(2, 1, 0)]), Ok(()), "a vote still fits");
     log.sync().unwrap();
+    drop(log);
+    let (mut log, recovered) = open(disk.clone()).unwrap();
+    assert_eq!((recovered.last, recovered.state.term), (6, 2), "and it can be started");
     disk.turns(Weather::Fair);
     log.write(&entries(7..=20, 1, 500)).unwrap();
     log.sync().unwrap();
