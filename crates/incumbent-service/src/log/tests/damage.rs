@@ -83,6 +83,27 @@ fn c43_a_flipped_bit_anywhere_is_refused_or_harmless() {
 }
 
 #[test]
+fn c43_an_opening_that_is_interrupted_never_costs_the_identity_not_even_with_one_page_damaged() {
+    // So long that a page can be torn.
+    let identity = Identity { cluster: "x".repeat(1000), node: NodeId(1) };
+    let open = |disk: &SimDisk| Log::open(disk.clone(), &identity, small()).map(|it| it.1.generation);
+    let disk = SimDisk::new(1);
+    assert_eq!((open(&disk), open(&disk)), (Ok(1), Ok(2)));
+    let cases = [None, Some(0), Some(4096)].into_iter().flat_map(|page| (1..5).map(move |step| (page, step)));
+    for ((page, step), seed) in cases.flat_map(|case| (0..20).map(move |seed| (case, seed))) {
+        let disk = disk.copy();
+        if let Some(page) = page {
+            disk.flip("identity", page * 8);
+        }
+        disk.dies_at(disk.steps() + step);
+        let before = open(&disk).unwrap_or(2);
+        disk.crash(Loss::Some(seed));
+        let after = open(&disk).unwrap_or_else(|refused| panic!("page {page:?}, step {step}, seed {seed}: {refused}"));
+        assert!(after > before, "page {page:?}, step {step}, seed {seed}: {after} after {before}");
+    }
+}
+
+#[test]
 fn c44_a_record_torn_at_any_sectors_is_cut_and_all_before_it_is_kept() {
     let disk = SimDisk::new(1);
     let (mut log, _) = open(disk.clone()).unwrap();
