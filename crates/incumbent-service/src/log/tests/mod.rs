@@ -226,3 +226,26 @@ fn a_reader_goes_on_while_a_sync_stands_still() {
     disk.turns(Weather::Fair);
     syncing.join().unwrap().unwrap();
 }
+
+#[test]
+fn the_format_is_that_of_version_1() {
+    let disk = SimDisk::new(1);
+    let (mut log, _) = open(disk.clone()).unwrap();
+    log.write(&[entry(1, 1, 10), entry(2, 1, 0), state(1, 3, 1), entry(2, 2, 5), Append::Truncate { from: 2 }]).unwrap();
+    compact(&mut log, 1).unwrap();
+    log.sync().unwrap();
+    log.write(&entries(2..=12, 2, 300)).unwrap();
+    log.sync().unwrap();
+    log.remember(&[Known { node: NodeId(2), directory: [2; 16], generation: 3 }]).unwrap();
+    let written: Vec<String> =
+        disk.names().unwrap().iter().map(|it| format!("{it} {:08x}", crc32c::crc32c(&disk.bytes(it)))).collect();
+    // What is different needs another version, and the old one must be read all the same: nodes are upgraded one by one, on the directories they have.
+    let golden = [
+        "identity a2c3802b",
+        "known 5cead950",
+        "log-00000001 6bb63784",
+        "log-00000002 7836fe72",
+        "snapshot-0000000000000001-0000000000000001 3941442c",
+    ];
+    assert_eq!(written, golden);
+}
