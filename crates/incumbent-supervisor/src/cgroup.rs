@@ -8,7 +8,12 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use rustix::process::Pid;
+use rustix::process::{Pid, getpid};
+
+use crate::clock;
+
+/// How the names of groups begin that guardians make.
+const PREFIX: &str = "incumbent-";
 
 /// How long those who were killed have before one looks again.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
@@ -20,6 +25,11 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
+    /// What the group of this process's tree is called. The number of a process comes again, and the group of one that was killed may still be there.
+    pub fn name_here() -> String {
+        format!("{PREFIX}{}-{}", getpid(), clock::now().as_nanos())
+    }
+
     /// Makes one beneath that of this process; says in one line why it cannot.
     pub fn make(name: &str) -> Result<Cgroup, String> {
         let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -120,6 +130,20 @@ impl Cgroup {
         remove_tree(&self.path);
     }
 
+    /// Removes the groups beside it that guardians left which were killed together with their supervisors: named for a process that is no more, made more than `age` ago, and empty. The
+    /// age is for those whose process is in another namespace and cannot be seen from here, and who have not moved in yet.
+    pub fn sweep_beside(&self, age: Duration) {
+        for path in self.path.parent().into_iter().flat_map(directories_in) {
+            let maker = path.file_name().and_then(|it| maker(it.to_str()?));
+            let is_old =
+                || fs::metadata(&path).and_then(|it| it.modified()).is_ok_and(|it| it.elapsed().is_ok_and(|it| it >= age));
+            if maker.is_some_and(|it| !Path::new("/proc").join(it).exists()) && is_old() {
+                // The kernel keeps those in which somebody lives.
+                remove_tree(&path);
+            }
+        }
+    }
+
     fn write(&self, file: &str, text: &str) -> io::Result<()> {
         // Never creates: in a directory that is no control group that would pretend success.
         let mut file = fs::OpenOptions::new().write(true).open(self.path.join(file))?;
@@ -143,6 +167,13 @@ fn remove_tree(directory: &Path) {
     }
     // What is still in use stays; whoever uses the name next finds it by the lock file's note.
     let _ = fs::remove_dir(directory);
+}
+
+/// The number of the process that made the group with this name, if a guardian did.
+fn maker(name: &str) -> Option<&str> {
+    let (process, when) = name.strip_prefix(PREFIX)?.split_once('-')?;
+    let is_number = |it: &str| !it.is_empty() && it.bytes().all(|it| it.is_ascii_digit());
+    (is_number(process) && is_number(when)).then_some(process)
 }
 
 /// The path of the v2 group in /proc/self/cgroup.
@@ -175,5 +206,26 @@ mod tests {
         assert_eq!(mount_point(hybrid), Some(PathBuf::from("/sys/fs/cgroup/unified")));
         assert_eq!(mount_point("25 20 0:22 /sub /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"), None);
         assert_eq!(mount_point("rubbish\n"), None);
+    }
+
+    #[test]
+    fn only_the_empty_groups_of_guardians_that_are_gone_are_swept() {
+        assert_eq!(maker("incumbent-17-99"), Some("17"));
+        for foreign in ["incumbent.service", "incumbent-rounds-17-1", "incumbent-17", "incumbent--1", "other-17-99"] {
+            assert_eq!(maker(foreign), None, "{foreign}");
+        }
+        // To directories it does what it does to groups; what keeps a group is that somebody is in it, and a directory the same.
+        let parent = tempfile::tempdir().unwrap();
+        // No process has a number as great.
+        let (gone, populated) = (parent.path().join("incumbent-4194305-1"), parent.path().join("incumbent-4194305-2"));
+        let (lives, foreign) =
+            (parent.path().join(format!("incumbent-{}-1", getpid())), parent.path().join("somebody-4194305-1"));
+        let all = [&gone, &populated, &lives, &foreign];
+        all.map(|it| fs::create_dir(it).unwrap());
+        fs::write(populated.join("somebody"), "").unwrap();
+        Cgroup::at(gone.clone()).sweep_beside(Duration::from_secs(3600));
+        assert!(all.iter().all(|it| it.exists()), "not before their time");
+        Cgroup::at(lives.clone()).sweep_beside(Duration::ZERO);
+        assert_eq!(all.map(|it| it.exists()), [false, true, true, true]);
     }
 }

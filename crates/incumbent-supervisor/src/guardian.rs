@@ -36,6 +36,8 @@ pub(crate) const NAME: &str = "incumbent-guardian";
 const KERNEL_NAME: &CStr = c"guardian";
 /// On a busy machine it comes before the work that it watches over, and before most others, where it may.
 const MORE_URGENT_BY: i32 = 10;
+/// Groups that former guardians have left are swept after this time.
+const SWEPT_AFTER: Duration = Duration::from_secs(60);
 /// How often it buries the dead that were left to it, while nothing else happens.
 const BURY_EVERY: Duration = Duration::from_secs(1);
 /// How often it looks whether a tree that was told to end has.
@@ -133,8 +135,10 @@ impl Guardian {
         let _ = setpriority_process(None, niceness - MORE_URGENT_BY);
         // Only what it touches: the program is large, and most of it is not this.
         let _ = mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT);
-        // A number comes again, and the group of one that was killed may still be there.
-        let cgroup = Cgroup::make(&format!("incumbent-{}-{}", getpid(), clock::now().as_nanos()));
+        let cgroup = Cgroup::make(&Cgroup::name_here());
+        if let Ok(cgroup) = &cgroup {
+            cgroup.sweep_beside(SWEPT_AFTER);
+        }
         let (fence, unfenced) = match (charge.network_fence, &cgroup) {
             (false, _) => (None, None),
             (true, Err(why)) => (None, Some(why.clone())),

@@ -40,13 +40,17 @@ fn main() {
             group.silent();
             group.handed_over();
             drop(group);
-            [PATIENCE, PATIENCE_USUAL].map(cost);
+            cost(PATIENCE);
+            cost(PATIENCE_USUAL);
             calm(Duration::from_secs(60));
         }
         ["killed"] => Group::start(PATIENCE).killed(),
         ["silent"] => Group::start(PATIENCE).silent(),
         ["hand-over"] => Group::start(PATIENCE).handed_over(),
-        ["cost"] => drop([PATIENCE, PATIENCE_USUAL].map(cost)),
+        ["cost"] => {
+            cost(PATIENCE);
+            cost(PATIENCE_USUAL);
+        }
         other => println!("say killed, silent, hand-over, cost or calm SECONDS, or nothing for all, and not {other:?}"),
     }
 }
