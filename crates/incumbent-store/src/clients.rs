@@ -1,0 +1,150 @@
+//! What clients' requests came to: so that a request which is repeated, because its answer was lost, is applied once (C76).
+//!
+//! The memory is bounded twice. Of one client only the last outcomes are kept; of all clients only those heard of last. Whoever repeats what has been forgotten
+//! is told so ([`Refusal::Forgotten`]) and never taken for somebody new: numbers of clients are given by the store, each once.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+
+use prost::Message;
+
+use crate::limits::Limits;
+use crate::refusal::Refusal;
+use crate::reply::{Outcome, Reply};
+
+/// All clients.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Clients {
+    clients: BTreeMap<u64, Client>,
+    /// When each was last heard of (see [`Client::used`]); the first is forgotten first.
+    by_use: BTreeSet<(u64, u64)>,
+    /// Counts uses.
+    uses: u64,
+}
+
+/// One client.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Client {
+    /// Which use it was when it was last heard of.
+    pub(crate) used: u64,
+    /// Requests up to this one are forgotten.
+    pub(crate) floor: u64,
+    /// What the others came to, as it is sent.
+    pub(crate) outcomes: BTreeMap<u64, Box<[u8]>>,
+}
+
+impl Clients {
+    pub(crate) fn len(&self) -> usize {
+        self.clients.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Client)> {
+        self.clients.iter().map(|(id, client)| (*id, client))
+    }
+
+    /// Takes up a client with this number, which nobody has or had.
+    pub(crate) fn introduce(&mut self, id: u64, limits: &Limits) {
+        self.uses += 1;
+        self.restore(id, Client { used: self.uses, ..Client::default() });
+        while self.clients.len() > limits.clients_max {
+            let Some((_, silent)) = self.by_use.pop_first() else { break };
+            self.clients.remove(&silent);
+        }
+    }
+
+    /// Puts a client where it was.
+    pub(crate) fn restore(&mut self, id: u64, client: Client) {
+        self.uses = self.uses.max(client.used);
+        self.by_use.insert((client.used, id));
+        self.clients.insert(id, client);
+    }
+
+    /// What came of the client's request; `None` if it is new. Forgets what the client has the answers to.
+    pub(crate) fn look_up(&mut self, id: u64, sequence: u64, answered: u64) -> Option<Result<Reply, Refusal>> {
+        let Some(client) = self.clients.get_mut(&id) else { return Some(Err(Refusal::Forgotten)) };
+        self.uses += 1;
+        self.by_use.remove(&(client.used, id));
+        client.used = self.uses;
+        self.by_use.insert((client.used, id));
+        // A client that says it has the answer to this very request, and repeats it, has lost count: what it asks may have happened.
+        let answered = answered.min(sequence.saturating_sub(1));
+        if answered > client.floor {
+            client.outcomes = client.outcomes.split_off(&(answered + 1));
+            client.floor = answered;
+        }
+        match client.outcomes.get(&sequence) {
+            Some(outcome) => Some(match Outcome::decode(&outcome[..]) {
+                Ok(outcome) => outcome.result(),
+                Err(_) => Err(Refusal::Forgotten),
+            }),
+            None if sequence <= client.floor => Some(Err(Refusal::Forgotten)),
+            None => None,
+        }
+    }
+
+    /// Remembers what came of a new request.
+    pub(crate) fn remember(&mut self, id: u64, sequence: u64, outcome: &Result<Reply, Refusal>, revision: u64, limits: &Limits) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        let mut outcome = Outcome::of(outcome, revision);
+        if outcome.encoded_len() > limits.outcome_len_max {
+            outcome = Outcome::of(&Err(Refusal::AnswerDropped(revision)), revision);
+        }
+        client.outcomes.insert(sequence, outcome.encode_to_vec().into());
+        while client.outcomes.len() > limits.outcomes_max {
+            let Some((oldest, _)) = client.outcomes.pop_first() else { break };
+            client.floor = oldest;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits { clients_max: 2, outcomes_max: 2, outcome_len_max: 64, ..Limits::STANDARD };
+
+    fn ask(clients: &mut Clients, id: u64, sequence: u64, answered: u64) -> Option<Result<Reply, Refusal>> {
+        let before = clients.look_up(id, sequence, answered);
+        if before.is_none() {
+            clients.remember(id, sequence, &Ok(Reply::Done(sequence)), 9, &LIMITS);
+        }
+        before
+    }
+
+    #[test]
+    fn a_repeated_request_is_answered_and_a_forgotten_one_refused() {
+        let mut clients = Clients::default();
+        clients.introduce(7, &LIMITS);
+        // Out of order, as requests in flight arrive.
+        for sequence in [2, 1, 3] {
+            assert_eq!(ask(&mut clients, 7, sequence, 0), None);
+        }
+        assert_eq!(ask(&mut clients, 7, 3, 0), Some(Ok(Reply::Done(3))));
+        assert_eq!(ask(&mut clients, 7, 1, 0), Some(Err(Refusal::Forgotten)));
+        assert_eq!(ask(&mut clients, 7, 4, 3), None);
+        assert_eq!(ask(&mut clients, 7, 3, 0), Some(Err(Refusal::Forgotten)), "it said that it has the answer");
+        assert_eq!(ask(&mut clients, 8, 1, 0), Some(Err(Refusal::Forgotten)), "nobody of this number was introduced");
+        assert_eq!(ask(&mut clients, 7, 5, 99), None, "what is asked now was not answered before");
+    }
+
+    #[test]
+    fn the_client_that_was_silent_for_longest_is_forgotten() {
+        let mut clients = Clients::default();
+        clients.introduce(1, &LIMITS);
+        clients.introduce(2, &LIMITS);
+        assert_eq!(ask(&mut clients, 1, 1, 0), None);
+        clients.introduce(3, &LIMITS);
+        assert_eq!(ask(&mut clients, 1, 1, 0), Some(Ok(Reply::Done(1))));
+        assert_eq!(ask(&mut clients, 2, 1, 0), Some(Err(Refusal::Forgotten)));
+    }
+
+    #[test]
+    fn a_long_answer_is_not_kept_and_that_is_said() {
+        let mut clients = Clients::default();
+        clients.introduce(1, &LIMITS);
+        let long = Err(Refusal::Malformed("x".repeat(100)));
+        assert_eq!(clients.look_up(1, 1, 0), None);
+        clients.remember(1, 1, &long, 5, &LIMITS);
+        assert_eq!(ask(&mut clients, 1, 1, 0), Some(Err(Refusal::AnswerDropped(5))));
+    }
+}

@@ -1,0 +1,96 @@
+//! Those who wait for a seat: the greater priority first, then whoever came first. A candidate has one place.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use core::cmp::Reverse;
+
+use crate::election::Candidate;
+use crate::limits::Limits;
+
+/// Priority and arrival.
+type Place = (Reverse<i32>, u64);
+
+/// Those who wait.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Line {
+    places: BTreeMap<Place, Candidate>,
+    by_identity: BTreeMap<String, Place>,
+}
+
+impl Line {
+    pub(crate) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// Next one first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Candidate> {
+        self.places.values()
+    }
+
+    pub(crate) fn first(&self) -> Option<&Candidate> {
+        self.places.values().next()
+    }
+
+    pub(crate) fn find(&self, identity: &str) -> Option<&Candidate> {
+        self.places.get(self.by_identity.get(identity)?)
+    }
+
+    /// The candidate of this identity, or else the first of this name.
+    pub(crate) fn named(&self, to: &str) -> Option<&Candidate> {
+        self.find(to).or_else(|| self.iter().find(|it| it.name == to))
+    }
+
+    /// Takes a place. Whoever has one already keeps its arrival.
+    pub(crate) fn stand(&mut self, mut candidate: Candidate) {
+        if let Some(before) = self.leave(&candidate.identity) {
+            candidate.arrival = before.arrival;
+        }
+        let place = (Reverse(candidate.priority), candidate.arrival);
+        self.by_identity.insert(candidate.identity.clone(), place);
+        self.places.insert(place, candidate);
+    }
+
+    pub(crate) fn leave(&mut self, identity: &str) -> Option<Candidate> {
+        let place = self.by_identity.remove(identity)?;
+        self.places.remove(&place)
+    }
+
+    /// 1 is first. Told up to [`Limits::PLACE_TOLD_MAX`]: counting a long line for each who asks would cost its square.
+    pub(crate) fn place(&self, identity: &str) -> Option<u32> {
+        let place = self.by_identity.get(identity)?;
+        let ahead = self.places.range(..place).take(Limits::PLACE_TOLD_MAX as usize - 1).count();
+        Some(ahead as u32 + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidate(identity: &str, priority: i32, arrival: u64) -> Candidate {
+        Candidate { identity: identity.into(), name: identity[..1].into(), priority, arrival, ..Candidate::default() }
+    }
+
+    #[test]
+    fn priority_goes_before_arrival_and_arrival_is_kept() {
+        let mut line = Line::default();
+        for (identity, priority, arrival) in [("a1", 0, 1), ("b1", 5, 2), ("c1", 0, 3), ("c2", i32::MIN, 4)] {
+            line.stand(candidate(identity, priority, arrival));
+        }
+        let order = |line: &Line| line.iter().map(|it| it.identity.clone()).collect::<alloc::vec::Vec<_>>();
+        assert_eq!(order(&line), ["b1", "a1", "c1", "c2"]);
+        line.stand(candidate("a1", 0, 9));
+        assert_eq!(order(&line), ["b1", "a1", "c1", "c2"]);
+        line.stand(candidate("c2", 5, 9));
+        assert_eq!(order(&line), ["b1", "c2", "a1", "c1"]);
+        assert_eq!((line.place("b1"), line.place("c1"), line.place("x")), (Some(1), Some(4), None));
+        assert_eq!(line.named("c").map(|it| it.identity.as_str()), Some("c2"));
+        assert_eq!(line.named("c1").map(|it| it.identity.as_str()), Some("c1"));
+        assert!(line.leave("b1").is_some() && line.leave("b1").is_none());
+        assert_eq!((line.len(), line.by_identity.len()), (3, 3));
+    }
+}

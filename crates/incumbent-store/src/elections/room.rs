@@ -1,0 +1,279 @@
+//! One election with all that a change of it touches: the sessions of its candidates, the revision, the time.
+//!
+//! Whoever changes an election opens its room; when that is done, the election is put back and what is due in it later is noted.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::sync::Arc;
+
+use super::{Election, INCARNATION_MAX, TERM_BITS, TERM_MAX};
+use crate::command::Campaign;
+use crate::election::{Candidate, Holder, Past, Reservation};
+use crate::event::{Change, Elected, Ended, InLineChange};
+use crate::journal::Journal;
+use crate::limits::Limits;
+use crate::refusal::Refusal;
+use crate::reply::{Granted, InLine, Reply};
+use crate::sessions::Sessions;
+use crate::time::{Stamp, Time};
+
+/// An election that is being changed.
+pub(crate) struct Room<'a> {
+    pub(crate) name: &'a Arc<str>,
+    pub(crate) election: &'a mut Election,
+    pub(crate) sessions: &'a mut Sessions,
+    pub(crate) journal: &'a mut Journal,
+    pub(crate) stamp: Stamp,
+    /// The store's.
+    pub(crate) incarnation: u16,
+    pub(crate) limits: &'a Limits,
+}
+
+/// How a seat is given up.
+pub(crate) struct Parting<'a> {
+    pub(crate) reason: &'a str,
+    /// Who shall be next; empty for the first in line.
+    pub(crate) to: &'a str,
+    /// The former holder may still be at work: its session's lock delay holds.
+    pub(crate) unclean: bool,
+}
+
+impl Room<'_> {
+    /// Takes a seat or a place in the line for a candidate whose session lives.
+    pub(crate) fn campaign(&mut self, bid: &Campaign) -> Result<Reply, Refusal> {
+        let seats = bid.seats.max(1);
+        if self.election.seats == 0 {
+            self.election.seats = seats;
+        }
+        if self.election.seats != seats {
+            return Err(Refusal::SeatsDiffer(self.election.seats));
+        }
+        if let Some(at) = self.election.holders.iter().position(|it| it.identity == bid.identity) {
+            return Ok(self.claim_again(at, bid.session));
+        }
+        let waits = self.election.line.find(&bid.identity).is_some();
+        if !waits && self.election.line.len() >= self.limits.line_len_max {
+            return Err(Refusal::limit("candidates in one line", self.limits.line_len_max));
+        }
+        self.rise_above(bid.seen)?;
+        if bid.only_if_free && !waits && !self.is_free() {
+            return Ok(self.in_line(&bid.identity));
+        }
+        let first = self.first();
+        let is_news = self.stand(bid);
+        self.give_away();
+        // Whoever finds a seat free has never waited.
+        if let Some(candidate) = self.election.line.find(&bid.identity).filter(|_| is_news) {
+            let change = self.about(candidate);
+            self.journal.tell(Change::Joined(change));
+        }
+        self.tell_first(first);
+        match self.election.holders.iter().find(|it| it.identity == bid.identity) {
+            Some(own) => Ok(self.granted(own.token, own.session)),
+            None => Ok(self.in_line(&bid.identity)),
+        }
+    }
+
+    fn claim_again(&mut self, at: usize, session: u64) -> Reply {
+        let holder = &mut self.election.holders[at];
+        if holder.session != session {
+            self.sessions.detach_candidate(holder.session, self.name, &holder.identity);
+            self.sessions.attach_candidate(session, self.name, &holder.identity);
+            holder.session = session;
+        }
+        let token = holder.token;
+        self.granted(token, session)
+    }
+
+    fn granted(&self, token: u64, session: u64) -> Reply {
+        let ttl_ms = self.sessions.any(session).map_or(0, |it| it.ttl_ms);
+        Reply::Granted(Granted { token, ttl_ms })
+    }
+
+    fn in_line(&self, identity: &str) -> Reply {
+        let deadlines = self.election.holders.iter().filter_map(|it| Some(self.sessions.any(it.session)?.deadline));
+        let reserved = self.election.reservations.iter().map(|it| Time::from_nanos(it.until_ns));
+        let free_in_ms = deadlines.chain(reserved).min().map_or(0, |it| self.stamp.at.ms_until(it));
+        let place = self.election.line.place(identity).unwrap_or(0);
+        Reply::InLine(InLine { place, leader: self.election.holders.first().cloned(), free_in_ms })
+    }
+
+    /// Whether somebody who came now would be seated.
+    fn is_free(&self) -> bool {
+        let reserved = self.election.reservations.iter().filter(|it| Time::from_nanos(it.until_ns) > self.stamp.at).count();
+        self.election.line.is_empty() && self.election.holders.len() + reserved < self.election.seats as usize
+    }
+
+    /// Puts the candidate in line, or its bid up to date if it stands there. False if that changes nothing.
+    fn stand(&mut self, bid: &Campaign) -> bool {
+        let name = if bid.name.is_empty() { &bid.identity } else { &bid.name };
+        let mut candidate = Candidate {
+            identity: bid.identity.clone(),
+            name: name.clone(),
+            value: bid.value.clone(),
+            priority: bid.priority,
+            session: bid.session,
+            arrival: 0,
+            tenure_ms_min: bid.tenure_ms_min,
+        };
+        match self.election.line.find(&bid.identity) {
+            Some(before) => {
+                candidate.arrival = before.arrival;
+                if *before == candidate {
+                    return false;
+                }
+                if before.session != bid.session {
+                    let former = before.session;
+                    self.sessions.detach_candidate(former, self.name, &bid.identity);
+                }
+                self.journal.advance();
+            }
+            None => candidate.arrival = self.journal.advance(),
+        }
+        self.sessions.attach_candidate(bid.session, self.name, &bid.identity);
+        self.election.line.stand(candidate);
+        true
+    }
+
+    /// Takes a candidate out of the line.
+    pub(crate) fn leave(&mut self, identity: &str) -> bool {
+        let first = self.first();
+        let Some(candidate) = self.election.line.leave(identity) else { return false };
+        self.sessions.detach_candidate(candidate.session, self.name, identity);
+        self.journal.advance();
+        let change = self.about(&candidate);
+        self.journal.tell(Change::Left(change));
+        self.tell_first(first);
+        true
+    }
+
+    /// Gives up the seat of a leadership, and gives it to the next. False if it is not in office.
+    pub(crate) fn vacate(&mut self, token: u64, parting: &Parting<'_>) -> bool {
+        let Some(at) = self.election.holders.iter().position(|it| it.token == token) else { return false };
+        let holder = self.election.holders.remove(at);
+        let (ttl_ms, lock_delay_ms) = self.sessions.any(holder.session).map_or((0, 0), |it| (it.ttl_ms, it.lock_delay_ms));
+        self.sessions.detach_candidate(holder.session, self.name, &holder.identity);
+        self.journal.advance();
+        let past = Past {
+            identity: holder.identity,
+            name: holder.name,
+            token,
+            since_wall_ms: holder.since_wall_ms,
+            until_wall_ms: self.stamp.wall_ms.max(holder.since_wall_ms),
+            lasted_ms: self.stamp.at.as_nanos().saturating_sub(holder.since_ns) / 1_000_000,
+            reason: parting.reason.into(),
+        };
+        self.election.records().remember(past.clone(), self.limits.records_max);
+        self.journal.tell(Change::Ended(Ended { election: String::from(&**self.name), past }));
+        if parting.unclean && lock_delay_ms > 0 {
+            self.reserve("", self.stamp.at.after_ms(lock_delay_ms));
+        } else if !parting.to.is_empty() {
+            self.reserve(parting.to, self.stamp.at.deadline(ttl_ms));
+        }
+        self.fill();
+        true
+    }
+
+    fn reserve(&mut self, to: &str, until: Time) {
+        self.election.reservations.push(Reservation { to: to.into(), until_ns: until.as_nanos() });
+    }
+
+    /// Gives away every seat that is free: first those that are kept for somebody who is here, then the others down the line.
+    pub(crate) fn fill(&mut self) {
+        let first = self.first();
+        self.give_away();
+        self.tell_first(first);
+    }
+
+    fn give_away(&mut self) {
+        let at = self.stamp.at;
+        self.election.reservations.retain(|it| Time::from_nanos(it.until_ns) > at);
+        loop {
+            let expected = self.election.reservations.iter().enumerate().filter(|(_, it)| !it.to.is_empty());
+            let kept = expected
+                .filter_map(|(index, it)| Some((index, self.election.line.named(&it.to)?)))
+                .find(|(_, it)| self.sessions.live(it.session).is_some())
+                .map(|(index, it)| (index, it.identity.clone()));
+            let next = match kept {
+                Some((index, identity)) => {
+                    self.election.reservations.remove(index);
+                    identity
+                }
+                None if self.election.holders.len() + self.election.reservations.len() >= self.election.seats as usize => break,
+                None => {
+                    // One whose session has ended waits no more, though it may still stand there (C62).
+                    let live = self.election.line.iter().find(|it| self.sessions.live(it.session).is_some());
+                    let Some(live) = live else { break };
+                    live.identity.clone()
+                }
+            };
+            self.seat(&next);
+        }
+    }
+
+    /// The candidate is seated: the one place where a leadership begins.
+    fn seat(&mut self, identity: &str) {
+        let candidate = self.election.line.leave(identity).expect("it was found in line");
+        let term = self.journal.advance();
+        assert!(term <= TERM_MAX, "the store stops before its revisions do not fit");
+        let token = u64::from(self.incarnation.max(self.election.incarnation)) << TERM_BITS | term;
+        let holder = Holder {
+            identity: candidate.identity,
+            name: candidate.name,
+            token,
+            value: candidate.value,
+            priority: candidate.priority,
+            session: candidate.session,
+            since_ns: self.stamp.at.as_nanos(),
+            since_wall_ms: self.stamp.wall_ms,
+            tenure_ms_min: candidate.tenure_ms_min,
+            wish: None,
+        };
+        self.journal.tell(Change::Elected(Elected { election: String::from(&**self.name), holder: holder.clone() }));
+        // Nearly always the only one: room for four would be most of what an election costs.
+        self.election.holders.reserve_exact(1);
+        self.election.holders.push(holder);
+    }
+
+    /// Makes every later token greater than `seen`.
+    pub(crate) fn rise_above(&mut self, seen: u64) -> Result<(), Refusal> {
+        let incarnation = self.incarnation.max(self.election.incarnation);
+        let next = u64::from(incarnation) << TERM_BITS | (self.journal.revision() + 1);
+        if next <= seen {
+            self.election.incarnation = incarnation_above(seen)?;
+        }
+        Ok(())
+    }
+
+    fn first(&self) -> Option<String> {
+        self.election.line.first().map(|it| it.identity.clone())
+    }
+
+    fn tell_first(&mut self, before: Option<String>) {
+        if let Some(first) = self.election.line.first().filter(|it| before.as_ref() != Some(&it.identity)) {
+            let change = self.about(first);
+            self.journal.tell(Change::First(change));
+        }
+    }
+
+    fn about(&self, candidate: &Candidate) -> InLineChange {
+        InLineChange {
+            election: String::from(&**self.name),
+            identity: candidate.identity.clone(),
+            priority: candidate.priority,
+            session: candidate.session,
+        }
+    }
+
+    /// Leaves a wish for the holder.
+    pub(crate) fn wish(&mut self, wish: crate::command::Wish) -> Option<String> {
+        let holder = self.election.holders.iter_mut().find(|it| it.token == wish.token)?;
+        holder.wish = Some(Box::new(wish));
+        Some(holder.identity.clone())
+    }
+}
+
+/// The first incarnation all of whose tokens are greater.
+pub(crate) fn incarnation_above(token: u64) -> Result<u16, Refusal> {
+    u16::try_from((token >> TERM_BITS) + 1).ok().filter(|it| *it <= INCARNATION_MAX).ok_or(Refusal::TokensExhausted)
+}

@@ -1,0 +1,123 @@
+//! The end of sessions, and all that happens because time has passed: [`Expire`] is the one command that looks at the time.
+//!
+//! A session that ends gives up its seats and places first, then its keys, so many at a time. A million sessions that end in one second, or one with a million keys,
+//! are ended over many entries, and between them others are served (C65, C67).
+
+use alloc::vec::Vec;
+
+use prost::bytes::Bytes;
+
+use crate::command::{EndSession, Expire, KeepAlive, OpenSession};
+use crate::event::{Change, SessionEnded};
+use crate::refusal::Refusal;
+use crate::reply::{Expired, KeptAlive, Reply};
+use crate::store::Store;
+use crate::time::{Stamp, Time};
+
+/// What a session that is ending may do at most before it is another's turn: one with a million keys must not make the seats of others wait.
+const TURN: usize = 64;
+
+impl Store {
+    pub(crate) fn open_session(&mut self, stamp: Stamp, wanted: &OpenSession) -> Result<Reply, Refusal> {
+        if let Some(open) = self.sessions.check(wanted, &self.limits)? {
+            self.sessions.keep_alive(open, stamp.at);
+            return Ok(Reply::Opened(open));
+        }
+        let revision = self.journal.advance();
+        Ok(Reply::Opened(self.sessions.open(wanted, stamp.at, revision)))
+    }
+
+    pub(crate) fn keep_alive(&mut self, stamp: Stamp, asked: &KeepAlive) -> Result<Reply, Refusal> {
+        if asked.sessions.len() > self.limits.kept_alive_max {
+            return Err(Refusal::limit("sessions in one keep-alive", self.limits.kept_alive_max));
+        }
+        let gone = asked.sessions.iter().copied().filter(|it| !self.sessions.keep_alive(*it, stamp.at)).collect();
+        Ok(Reply::KeptAlive(KeptAlive { gone }))
+    }
+
+    pub(crate) fn end_session(&mut self, stamp: Stamp, asked: &EndSession) -> Result<Reply, Refusal> {
+        self.check_text(&asked.reason)?;
+        let reason = if asked.reason.is_empty() { "session ended" } else { &asked.reason };
+        if !self.begin_ending(asked.session, reason, asked.unclean) {
+            return Err(Refusal::SessionGone(asked.session));
+        }
+        self.drain(stamp, asked.session, self.limits.ended_at_once_max);
+        Ok(self.done())
+    }
+
+    pub(crate) fn expire(&mut self, stamp: Stamp, asked: &Expire) -> Result<Reply, Refusal> {
+        let max = self.limits.ended_at_once_max;
+        let mut budget = match asked.limit {
+            0 => max,
+            limit => usize::try_from(limit).unwrap_or(max).min(max),
+        };
+        while budget > 0
+            && let Some(election) = self.elections.next_waking().filter(|it| it.0 <= stamp.at).map(|it| it.1.clone())
+        {
+            self.wake_election(stamp, &election);
+            budget -= 1;
+        }
+        let mut sessions = 0;
+        while budget > 0
+            && let Some((_, session)) = self.sessions.next_deadline().filter(|it| it.0 <= stamp.at)
+        {
+            self.begin_ending(session, "lease expired", true);
+            sessions += 1;
+            budget -= 1;
+            budget -= self.drain(stamp, session, budget.min(TURN));
+        }
+        while budget > 0 && !self.sessions.ending().is_empty() {
+            let ending: Vec<u64> = self.sessions.ending().iter().copied().take(budget).collect();
+            for session in ending {
+                let spent = self.drain(stamp, session, budget.min(TURN));
+                // Ending one with nothing left is work too.
+                budget -= spent.max(1).min(budget);
+            }
+        }
+        while budget > 0 && self.keys.forget_delay(stamp.at) {
+            budget -= 1;
+        }
+        let more = self.expiry().is_some_and(|it| it <= stamp.at);
+        Ok(Reply::Expired(Expired { sessions, more }))
+    }
+
+    /// When there is something to do because time has passed: then whoever leads the log proposes [`Expire`]. In the past if it is overdue.
+    pub fn expiry(&self) -> Option<Time> {
+        if !self.sessions.ending().is_empty() {
+            return Some(self.now);
+        }
+        let session = self.sessions.next_deadline().map(|it| it.0);
+        let election = self.elections.next_waking().map(|it| it.0);
+        [session, election, self.keys.next_delay()].into_iter().flatten().min()
+    }
+
+    fn begin_ending(&mut self, session: u64, reason: &str, unclean: bool) -> bool {
+        if !self.sessions.begin_ending(session, reason, unclean) {
+            return false;
+        }
+        self.journal.advance();
+        self.journal.tell(Change::SessionEnded(SessionEnded { session, reason: reason.into() }));
+        true
+    }
+
+    /// Takes from an ending session what is attached to it, so much at most; when nothing is left, it is gone. Answers how much it was.
+    fn drain(&mut self, stamp: Stamp, session: u64, budget: usize) -> usize {
+        let Some(ending) = self.sessions.any(session).and_then(|it| it.ending.clone()) else { return 0 };
+        let mut spent = 0;
+        while spent < budget
+            && let Some((election, identity)) = self.sessions.first_candidacy(session)
+        {
+            self.end_candidacy(stamp, &election, &identity, &ending.reason, ending.unclean);
+            spent += 1;
+        }
+        if spent < budget {
+            let keys: Vec<Bytes> = self.sessions.keys_of(session).take(budget - spent).cloned().collect();
+            spent += keys.len();
+            self.end_keys(stamp, session, &keys, ending.unclean);
+        }
+        if self.sessions.first_candidacy(session).is_none() && self.sessions.keys_of(session).next().is_none() {
+            self.sessions.finish_ending(session);
+        }
+        spent
+    }
+}

@@ -1,0 +1,204 @@
+//! The one revision counter, and the events of the last revisions: for watches that resume, and for reads of the past.
+//!
+//! Only so many are kept. Whole revisions are dropped, never a part of one, and the oldest that is left is known: so whoever asks for less hears
+//! [`Refusal::Lagged`] or [`Refusal::Compacted`], never a stream with a hole in it.
+
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use prost::Message;
+
+use crate::event::{Change, Event};
+use crate::limits::Limits;
+use crate::query::{Events, ReadEvents};
+use crate::refusal::Refusal;
+use crate::watch::Interest;
+
+/// Revisions and events.
+#[derive(Clone, Debug)]
+pub(crate) struct Journal {
+    revision: u64,
+    events: VecDeque<Arc<Event>>,
+    /// What the events count for, in bytes.
+    bytes: usize,
+    /// Events from this revision on are all there.
+    oldest: u64,
+    /// The last revision that was dropped because somebody said so.
+    compacted: u64,
+    /// The events of the request under way.
+    fresh: Vec<Arc<Event>>,
+}
+
+impl Journal {
+    pub(crate) fn new() -> Journal {
+        Journal { revision: 0, events: VecDeque::new(), bytes: 0, oldest: 1, compacted: 0, fresh: Vec::new() }
+    }
+
+    pub(crate) fn restored(revision: u64, oldest: u64, compacted: u64) -> Journal {
+        Journal { revision, oldest, compacted, ..Journal::new() }
+    }
+
+    /// An event that was kept before. In their order.
+    pub(crate) fn restore(&mut self, event: Event) {
+        self.bytes += event.encoded_len();
+        self.events.push_back(Arc::new(event));
+    }
+
+    pub(crate) fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    pub(crate) fn oldest(&self) -> u64 {
+        self.oldest
+    }
+
+    pub(crate) fn compacted(&self) -> u64 {
+        self.compacted
+    }
+
+    pub(crate) fn events(&self) -> impl DoubleEndedIterator<Item = &Arc<Event>> {
+        self.events.iter()
+    }
+
+    /// Begins a new revision.
+    pub(crate) fn advance(&mut self) -> u64 {
+        self.revision += 1;
+        self.revision
+    }
+
+    /// Something has changed at this revision.
+    pub(crate) fn tell(&mut self, change: Change) {
+        self.fresh.push(Arc::new(Event { revision: self.revision, change: Some(change) }));
+    }
+
+    /// The request under way is done: gives its events out, keeps them, and drops what is too much.
+    pub(crate) fn settle(&mut self, limits: &Limits, events: &mut Vec<Arc<Event>>) {
+        for event in self.fresh.drain(..) {
+            self.bytes += event.encoded_len();
+            self.events.push_back(event.clone());
+            events.push(event);
+        }
+        while self.events.len() > limits.events_max || self.bytes > limits.events_bytes_max {
+            match (self.events.front(), self.events.back()) {
+                // What has just happened is kept whole, however much it is.
+                (Some(first), Some(last)) if first.revision < last.revision => self.drop_revision(first.revision),
+                (_, _) => break,
+            }
+        }
+    }
+
+    fn drop_revision(&mut self, revision: u64) {
+        while let Some(first) = self.events.front().filter(|it| it.revision <= revision) {
+            self.bytes -= first.encoded_len();
+            self.events.pop_front();
+        }
+        self.oldest = self.oldest.max(revision + 1);
+    }
+
+    /// Drops all up to `revision` because somebody said so.
+    pub(crate) fn compact(&mut self, revision: u64) -> Result<(), Refusal> {
+        if revision > self.revision {
+            return Err(Refusal::Future(self.revision));
+        }
+        if revision <= self.compacted {
+            return Err(Refusal::Compacted(self.oldest));
+        }
+        self.drop_revision(revision);
+        self.compacted = revision;
+        Ok(())
+    }
+
+    /// Why there is no seeing what was at `revision`; `None` if there is.
+    pub(crate) fn missing(&self, revision: u64) -> Option<Refusal> {
+        if revision > self.revision {
+            return Some(Refusal::Future(self.revision));
+        }
+        // What was at a revision is what is now without all that came after it.
+        self.dropped(revision.saturating_add(1))
+    }
+
+    fn dropped(&self, from: u64) -> Option<Refusal> {
+        if from >= self.oldest {
+            None
+        } else if from <= self.compacted {
+            Some(Refusal::Compacted(self.oldest))
+        } else {
+            Some(Refusal::Lagged(self.oldest))
+        }
+    }
+
+    /// What has happened since.
+    pub(crate) fn read(&self, asked: &ReadEvents) -> Result<Events, Refusal> {
+        let from = if asked.from == 0 { self.oldest } else { asked.from };
+        if let Some(refusal) = self.dropped(from) {
+            return Err(refusal);
+        }
+        let limit = match asked.limit {
+            0 => Limits::LISTED_MAX,
+            limit => usize::try_from(limit).unwrap_or(usize::MAX).min(Limits::LISTED_MAX),
+        };
+        let everything = Interest::EVERYTHING;
+        let interest = asked.interest.as_ref().unwrap_or(&everything);
+        let begin = self.events.partition_point(|it| it.revision < from);
+        let mut events: Vec<Event> = Vec::new();
+        for event in self.events.range(begin..).filter(|it| interest.wants(it)) {
+            // A revision is told as a whole.
+            if events.len() >= limit && events.last().is_some_and(|it| it.revision < event.revision) {
+                return Ok(Events { next: event.revision, events });
+            }
+            events.push(Event::clone(event));
+        }
+        Ok(Events { events, next: from.max(self.revision + 1) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::SessionEnded;
+
+    fn journal(limits: &Limits, revisions: u64, each: usize) -> Journal {
+        let mut journal = Journal::new();
+        for _ in 0..revisions {
+            journal.advance();
+            for session in 0..each as u64 {
+                journal.tell(Change::SessionEnded(SessionEnded { session, reason: "".into() }));
+            }
+            journal.settle(limits, &mut Vec::new());
+        }
+        journal
+    }
+
+    #[test]
+    fn whole_revisions_are_dropped_and_it_is_said() {
+        let limits = Limits { events_max: 10, ..Limits::STANDARD };
+        let mut journal = journal(&limits, 5, 3);
+        assert_eq!((journal.oldest(), journal.events().count()), (3, 9));
+        let read = |journal: &Journal, from| journal.read(&ReadEvents { from, interest: None, limit: 4 });
+        assert_eq!(read(&journal, 2), Err(Refusal::Lagged(3)));
+        let events = read(&journal, 3).expect("kept");
+        assert_eq!((events.events.len(), events.next), (6, 5), "a revision is not cut");
+        let events = read(&journal, 5).expect("kept");
+        assert_eq!((events.events.len(), events.next), (3, 6));
+        assert_eq!(
+            read(&journal, 9).expect("to come"),
+            Events { events: Vec::new(), next: 9 },
+            "C71: a watch may begin in the future"
+        );
+        journal.compact(4).expect("there");
+        assert_eq!(read(&journal, 4), Err(Refusal::Compacted(5)));
+        assert_eq!(journal.compact(4), Err(Refusal::Compacted(5)));
+        assert_eq!(journal.compact(6), Err(Refusal::Future(5)));
+        assert_eq!(
+            (journal.missing(4), journal.missing(3), journal.missing(6)),
+            (None, Some(Refusal::Compacted(5)), Some(Refusal::Future(5)))
+        );
+    }
+
+    #[test]
+    fn what_has_just_happened_is_kept_whole() {
+        let limits = Limits { events_max: 2, ..Limits::STANDARD };
+        assert_eq!(journal(&limits, 3, 5).events().count(), 5);
+    }
+}

@@ -1,0 +1,228 @@
+//! Sessions: what is attached to one goes when it ends, and it ends when it has not been heard of for its ttl.
+//!
+//! Deadlines are cluster time, so a new leader of the log has nothing to do: promotion costs the same for ten sessions and for a million (C66). A session that ends
+//! is *ending* from that entry on: nothing can be attached to it and no candidate of it is elected (C62), while what hangs on it goes in pieces (C67).
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use prost::bytes::Bytes;
+
+use crate::command::OpenSession;
+use crate::limits::Limits;
+use crate::query::SessionView;
+use crate::refusal::Refusal;
+use crate::time::Time;
+
+/// All sessions.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sessions {
+    sessions: BTreeMap<u64, Session>,
+    /// Of those that are not ending.
+    deadlines: BTreeSet<(Time, u64)>,
+    ending: BTreeSet<u64>,
+    /// Session, election, identity: who leads or waits by it.
+    candidacies: BTreeSet<(u64, Arc<str>, Arc<str>)>,
+    keys: BTreeSet<(u64, Bytes)>,
+}
+
+/// One session.
+#[derive(Clone, Debug)]
+pub(crate) struct Session {
+    pub(crate) deadline: Time,
+    pub(crate) ttl_ms: u64,
+    pub(crate) lock_delay_ms: u64,
+    pub(crate) owner: Box<str>,
+    pub(crate) ends_with_connection: bool,
+    pub(crate) ending: Option<Ending>,
+}
+
+/// How a session ends.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Ending {
+    pub(crate) reason: Box<str>,
+    pub(crate) unclean: bool,
+}
+
+impl Sessions {
+    pub(crate) fn len(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Every session, also those that are ending.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Session)> {
+        self.sessions.iter().map(|(id, session)| (*id, session))
+    }
+
+    /// The session, if it is there and not ending.
+    pub(crate) fn live(&self, id: u64) -> Option<&Session> {
+        self.sessions.get(&id).filter(|it| it.ending.is_none())
+    }
+
+    /// The same as an answer.
+    pub(crate) fn require(&self, id: u64) -> Result<&Session, Refusal> {
+        self.live(id).ok_or(Refusal::SessionGone(id))
+    }
+
+    pub(crate) fn any(&self, id: u64) -> Option<&Session> {
+        self.sessions.get(&id)
+    }
+
+    /// Why a session cannot be opened on these terms, or the open one that it is. `None`: it may be opened.
+    pub(crate) fn check(&self, wanted: &OpenSession, limits: &Limits) -> Result<Option<u64>, Refusal> {
+        if wanted.ttl_ms < Limits::TTL_MS_MIN {
+            return Err(Refusal::Malformed(alloc::format!("a ttl of {} ms is below {} ms", wanted.ttl_ms, Limits::TTL_MS_MIN)));
+        }
+        if wanted.ttl_ms > Limits::TTL_MS_MAX {
+            return Err(Refusal::Limit { what: "the ttl of a session in ms".into(), max: Limits::TTL_MS_MAX });
+        }
+        if wanted.lock_delay_ms > Limits::LOCK_DELAY_MS_MAX {
+            return Err(Refusal::Limit { what: "the lock delay of a session in ms".into(), max: Limits::LOCK_DELAY_MS_MAX });
+        }
+        if wanted.owner.len() > limits.identity_len_max {
+            return Err(Refusal::limit("bytes in the owner of a session", limits.identity_len_max));
+        }
+        if wanted.session != 0
+            && let Some(open) = self.sessions.get(&wanted.session)
+        {
+            let same = open.ending.is_none()
+                && open.ttl_ms == wanted.ttl_ms
+                && open.lock_delay_ms == wanted.lock_delay_ms
+                && open.ends_with_connection == wanted.ends_with_connection
+                && *open.owner == *wanted.owner;
+            return if same { Ok(Some(wanted.session)) } else { Err(Refusal::SessionTaken(wanted.session)) };
+        }
+        if self.sessions.len() >= limits.sessions_max {
+            return Err(Refusal::limit("sessions", limits.sessions_max));
+        }
+        Ok(None)
+    }
+
+    /// Opens it. Its number is the one it wants, or the first free one from `revision` on.
+    pub(crate) fn open(&mut self, wanted: &OpenSession, at: Time, revision: u64) -> u64 {
+        let mut id = wanted.session;
+        if id == 0 {
+            // Somebody may have wished for a number that the counter had not reached.
+            id = revision;
+            while self.sessions.contains_key(&id) {
+                id = id.wrapping_add(1).max(1);
+            }
+        }
+        let deadline = at.deadline(wanted.ttl_ms);
+        self.restore(
+            id,
+            Session {
+                deadline,
+                ttl_ms: wanted.ttl_ms,
+                lock_delay_ms: wanted.lock_delay_ms,
+                owner: wanted.owner.as_str().into(),
+                ends_with_connection: wanted.ends_with_connection,
+                ending: None,
+            },
+        );
+        id
+    }
+
+    /// Puts a session where it was.
+    pub(crate) fn restore(&mut self, id: u64, session: Session) {
+        if session.ending.is_some() {
+            self.ending.insert(id);
+        } else {
+            self.deadlines.insert((session.deadline, id));
+        }
+        self.sessions.insert(id, session);
+    }
+
+    /// Begins its ttl anew. False if it is gone.
+    pub(crate) fn keep_alive(&mut self, id: u64, at: Time) -> bool {
+        let Some(session) = self.sessions.get_mut(&id).filter(|it| it.ending.is_none()) else { return false };
+        let deadline = at.deadline(session.ttl_ms);
+        // Time does not go back, so neither does a deadline. Most often several keep-alives of one entry meet here.
+        if deadline > session.deadline {
+            self.deadlines.remove(&(session.deadline, id));
+            self.deadlines.insert((deadline, id));
+            session.deadline = deadline;
+        }
+        true
+    }
+
+    /// From now on nothing can be attached to it. False if it was not there or ending already.
+    pub(crate) fn begin_ending(&mut self, id: u64, reason: &str, unclean: bool) -> bool {
+        let Some(session) = self.sessions.get_mut(&id).filter(|it| it.ending.is_none()) else { return false };
+        session.ending = Some(Ending { reason: reason.into(), unclean });
+        self.deadlines.remove(&(session.deadline, id));
+        self.ending.insert(id);
+        true
+    }
+
+    /// Nothing is attached to it any more: it is gone.
+    pub(crate) fn finish_ending(&mut self, id: u64) {
+        self.ending.remove(&id);
+        self.sessions.remove(&id);
+    }
+
+    /// The one whose deadline is next, and when that is.
+    pub(crate) fn next_deadline(&self) -> Option<(Time, u64)> {
+        self.deadlines.first().copied()
+    }
+
+    /// Those that are ending.
+    pub(crate) fn ending(&self) -> &BTreeSet<u64> {
+        &self.ending
+    }
+
+    pub(crate) fn attach_candidate(&mut self, id: u64, election: &Arc<str>, identity: &str) {
+        self.candidacies.insert((id, election.clone(), identity.into()));
+    }
+
+    pub(crate) fn detach_candidate(&mut self, id: u64, election: &Arc<str>, identity: &str) {
+        self.candidacies.remove(&(id, election.clone(), identity.into()));
+    }
+
+    /// One of its candidacies: election and identity.
+    pub(crate) fn first_candidacy(&self, id: u64) -> Option<(Arc<str>, Arc<str>)> {
+        self.candidacies_of(id).next().map(|(_, election, identity)| (election.clone(), identity.clone()))
+    }
+
+    fn candidacies_of(&self, id: u64) -> impl Iterator<Item = &(u64, Arc<str>, Arc<str>)> {
+        let first = (id, Arc::from(""), Arc::from(""));
+        self.candidacies.range(first..).take_while(move |it| it.0 == id)
+    }
+
+    pub(crate) fn attach_key(&mut self, id: u64, key: &Bytes) {
+        self.keys.insert((id, key.clone()));
+    }
+
+    pub(crate) fn detach_key(&mut self, id: u64, key: &Bytes) {
+        self.keys.remove(&(id, key.clone()));
+    }
+
+    /// The keys that go with it, in their order.
+    pub(crate) fn keys_of(&self, id: u64) -> impl Iterator<Item = &Bytes> {
+        self.keys.range((id, Bytes::new())..).take_while(move |it| it.0 == id).map(|(_, key)| key)
+    }
+
+    /// The session as it is told. With its keys, if `whole`.
+    pub(crate) fn view(&self, id: u64, now: Time, whole: bool) -> Option<SessionView> {
+        let session = self.sessions.get(&id)?;
+        let keys: Vec<Bytes> = if whole { self.keys_of(id).take(Limits::LISTED_MAX).cloned().collect() } else { Vec::new() };
+        Some(SessionView {
+            session: id,
+            ttl_ms: session.ttl_ms,
+            left_ms: now.ms_until(session.deadline),
+            owner: session.owner.as_ref().into(),
+            ends_with_connection: session.ends_with_connection,
+            lock_delay_ms: session.lock_delay_ms,
+            ending: session.ending.is_some(),
+            candidacies: self.candidacies_of(id).count() as u64,
+            keys,
+        })
+    }
+
+    /// Sessions behind this number.
+    pub(crate) fn after(&self, id: u64) -> impl Iterator<Item = u64> {
+        self.sessions.range(id.saturating_add(1)..).map(|(id, _)| *id)
+    }
+}

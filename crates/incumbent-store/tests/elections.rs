@@ -1,0 +1,369 @@
+//! Elections keep their word, claim by claim.
+
+mod scene;
+
+use incumbent_store::command::*;
+use incumbent_store::limits::Limits;
+use incumbent_store::query::{Answer, Inquire, ListElections, Query};
+use incumbent_store::refusal::Refusal;
+use incumbent_store::reply::{Granted, Renewed, Reply};
+use scene::{Scene, bid};
+
+fn renew(scene: &mut Scene, election: &str, token: u64) -> Renewed {
+    match scene.ask(Command::Renew(Renew { election: election.into(), token })) {
+        Ok(Reply::Renewed(renewed)) => renewed,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn wish(token: u64, demand: Demand, to: &str) -> Wish {
+    Wish { token, demand: demand as i32, to: to.into(), by: "operator".into() }
+}
+
+#[test]
+fn a_free_seat_is_granted_at_once_and_claiming_again_is_the_same_leadership() {
+    let mut scene = Scene::new();
+    let session = scene.open(1000);
+    let token = scene.win(bid(session, "e", "a_1"));
+    assert_eq!(scene.heard(), ["elected a_1"], "who finds a seat free has never waited");
+    let revision = scene.store.revision();
+    let again = scene.campaign(bid(session, "e", "a_1"));
+    assert_eq!(again, Ok(Reply::Granted(Granted { token, ttl_ms: 1000 })));
+    assert_eq!((scene.heard().len(), scene.store.revision()), (0, revision), "nothing has changed");
+    assert_eq!(scene.leaders("e"), [("a_1".to_owned(), token)]);
+}
+
+#[test]
+fn the_line_is_by_priority_and_then_by_arrival() {
+    let mut scene = Scene::new();
+    let session = scene.open(1000);
+    let mut token = scene.win(bid(session, "e", "a"));
+    assert_eq!(scene.wait(bid(session, "e", "b")).place, 1);
+    assert_eq!(scene.heard(), ["joined b", "first b"]);
+    assert_eq!(scene.wait(bid(session, "e", "c")).place, 2);
+    assert_eq!(scene.heard(), ["joined c"]);
+    assert_eq!(scene.wait(Campaign { priority: 1, ..bid(session, "e", "d") }).place, 1);
+    assert_eq!(scene.heard(), ["joined d", "first d"]);
+    assert_eq!(scene.wait(bid(session, "e", "c")).leader.map(|it| it.identity), Some("a".to_owned()));
+    for next in ["d", "b", "c"] {
+        scene.resign("e", token, "").expect("given back");
+        let [(leader, newer)] = &scene.leaders("e")[..] else { panic!("not one leader") };
+        assert_eq!(leader, next);
+        assert!(*newer > token, "tokens rise");
+        token = *newer;
+    }
+    assert_eq!(scene.heard(), ["ended b: resigned", "elected c"]);
+}
+
+#[test]
+fn a_release_wakes_one() {
+    let mut scene = Scene::new();
+    let session = scene.open(1000);
+    let token = scene.win(bid(session, "e", "a"));
+    for waiting in 0..1000 {
+        scene.wait(bid(session, "e", &format!("w{waiting:04}")));
+    }
+    scene.resign("e", token, "").expect("given back");
+    assert_eq!(scene.heard(), ["ended a: resigned", "elected w0000", "first w0001"], "C64");
+    let mut watches = incumbent_store::watch::Watches::new();
+    for waiting in 0..1000 {
+        let who = incumbent_store::watch::CandidateTopic { election: "e".into(), identity: format!("w{waiting:04}") };
+        let interest = incumbent_store::watch::Interest::of(incumbent_store::watch::Topic::Candidate(who));
+        watches.add(waiting, interest);
+    }
+    let woken: Vec<u64> = scene.events.iter().flat_map(|it| watches.wanting(it)).collect();
+    assert_eq!(woken, [0, 1], "the one that was elected, and the one that is first now");
+}
+
+#[test]
+fn a_release_frees_its_own_leadership_or_nothing() {
+    let mut scene = Scene::new();
+    let session = scene.open(1000);
+    let first = scene.win(bid(session, "e", "a"));
+    scene.resign("e", first, "").expect("given back");
+    scene.resign("e", first, "").expect("twice is as good as once");
+    let second = scene.win(bid(session, "e", "b"));
+    scene.resign("e", first, "").expect("nothing to do");
+    assert!(scene.heard().is_empty());
+    assert!(renew(&mut scene, "e", second).in_office);
+    assert!(!renew(&mut scene, "e", first).in_office);
+    assert!(!renew(&mut scene, "nowhere", second).in_office);
+    scene.resign("nowhere", first, "").expect("nothing to do");
+}
+
+#[test]
+fn a_seat_is_handed_over_to_a_name_or_an_identity_in_the_same_command() {
+    let mut scene = Scene::new();
+    let session = scene.open(1000);
+    let first = scene.win(bid(session, "e", "a_1"));
+    for waiting in ["b_1", "c_1", "d_1"] {
+        scene.wait(bid(session, "e", waiting));
+    }
+    scene.resign("e", first, "c").expect("given back");
+    assert_eq!(scene.heard(), ["ended a_1: resigned", "elected c_1"]);
+    let second = scene.leaders("e")[0].1;
+    scene.resign("e", second, "d_1").expect("given back");
+    assert_eq!(scene.heard(), ["ended c_1: resigned", "elected d_1"]);
+}
+
+#[test]
+fn a_seat_is_kept_for_a_successor_that_is_not_there_yet_and_then_anybodys() {
+    let mut scene = Scene::new();
+    let (brief, long) = (scene.open(1000), scene.open(60_000));
+    let first = scene.win(bid(brief, "e", "a"));
+    scene.wait(bid(long, "e", "b"));
+    scene.resign("e", first, "z").expect("given back");
+    assert_eq!(scene.heard(), ["ended a: resigned"]);
+    scene.pass_ms(500);
+    scene.wait(bid(long, "e", "b"));
+    let second = scene.win(bid(long, "e", "z_1"));
+    scene.resign("e", second, "y").expect("given back");
+    scene.pass_ms(60_000);
+    scene.keep_alive(&[long]);
+    scene.expire();
+    assert!(scene.leaders("e").is_empty(), "the drift is counted in");
+    scene.pass_ms(31);
+    scene.expire();
+    assert_eq!(scene.leaders("e")[0].0, "b");
+}
+
+#[test]
+fn several_seats_are_given_to_several() {
+    let mut scene = Scene::new();
+    let session = scene.open(1000);
+    let three = |identity: &str| Campaign { seats: 3, ..bid(session, "e", identity) };
+    let tokens: Vec<u64> = ["a", "b", "c"].iter().map(|it| scene.win(three(it))).collect();
+    assert!(tokens.is_sorted_by(|a, b| a < b));
+    assert_eq!(scene.wait(three("d")).place, 1);
+    assert_eq!(scene.campaign(bid(session, "e", "x")), Err(Refusal::SeatsDiffer(3)));
+    scene.resign("e", tokens[1], "").expect("given back");
+    let leaders: Vec<String> = scene.leaders("e").into_iter().map(|it| it.0).collect();
+    assert_eq!(leaders, ["a", "c", "d"]);
+    scene.end(session).expect("ended");
+    assert!(scene.leaders("e").is_empty());
+    let session = scene.open(1000);
+    scene.win(Campaign { seats: 2, ..bid(session, "e", "a") });
+}
+
+#[test]
+fn one_that_withdraws_is_not_waited_for() {
+    let mut scene = Scene::new();
+    let session = scene.open(1000);
+    let token = scene.win(bid(session, "e", "a"));
+    scene.wait(bid(session, "e", "b"));
+    scene.wait(bid(session, "e", "c"));
+    let withdraw = |identity: &str| Command::Withdraw(Withdraw { election: "e".into(), identity: identity.into() });
+    scene.ask(withdraw("b")).expect("left");
+    assert_eq!(scene.heard(), ["left b", "first c"]);
+    scene.ask(withdraw("a")).expect("a seat is kept");
+    scene.ask(withdraw("x")).expect("nothing to do");
+    assert!(scene.heard().is_empty());
+    scene.resign("e", token, "").expect("given back");
+    assert_eq!(scene.leaders("e")[0].0, "c");
+}
+
+#[test]
+fn a_wish_reaches_the_holder_and_nobody_else() {
+    let mut scene = Scene::new();
+    let session = scene.open(1000);
+    let bid = Campaign { tenure_ms_min: 5000, ..bid(session, "e", "a") };
+    let token = scene.win(bid);
+    let ask = |wish: Wish, after_tenure| Command::Ask(Ask { election: "e".into(), wish: Some(wish), after_tenure });
+    assert_eq!(scene.ask(ask(wish(token, Demand::HandOver, "b"), true)), Err(Refusal::TooEarly(5000)));
+    scene.ask(ask(wish(token, Demand::HandOver, "b"), false)).expect("an operator need not wait");
+    assert_eq!(scene.heard(), ["wished of a by operator"]);
+    assert_eq!(renew(&mut scene, "e", token).wish, Some(wish(token, Demand::HandOver, "b")));
+    scene.keep_alive(&[session]);
+    scene.pass_ms(5000);
+    scene.ask(ask(wish(token, Demand::Resign, ""), true)).expect("it has served");
+    assert_eq!(renew(&mut scene, "e", token).wish, Some(wish(token, Demand::Resign, "")));
+    assert!(matches!(scene.ask(ask(wish(token, Demand::HandOver, ""), false)), Err(Refusal::Malformed(_))));
+    assert!(matches!(scene.ask(ask(wish(token, Demand::Evict, "b"), false)), Err(Refusal::Malformed(_))));
+    assert!(matches!(scene.ask(ask(Wish { demand: 77, ..wish(token, Demand::Evict, "") }, false)), Err(Refusal::Malformed(_))));
+    scene.resign("e", token, "").expect("given back");
+    assert_eq!(scene.ask(ask(wish(token, Demand::Evict, ""), false)), Err(Refusal::NotInOffice(token)));
+}
+
+#[test]
+fn a_forced_eviction_takes_the_seat_and_the_lock_delay_holds() {
+    let mut scene = Scene::new();
+    let session = scene.open_as(OpenSession { ttl_ms: 60_000, lock_delay_ms: 2000, ..OpenSession::default() }).expect("opened");
+    let token = scene.win(bid(session, "e", "a"));
+    scene.wait(bid(session, "e", "b"));
+    let evict = Command::Evict(Evict { election: "e".into(), token, reason: "stuck".into() });
+    scene.ask(evict.clone()).expect("evicted");
+    assert_eq!(scene.heard(), ["ended a: stuck"]);
+    assert_eq!(scene.ask(evict), Err(Refusal::NotInOffice(token)));
+    assert_eq!(scene.wait(bid(session, "e", "b")).free_in_ms, 2000);
+    scene.pass_ms(1999);
+    assert!(!scene.expire().more && scene.leaders("e").is_empty());
+    scene.pass_ms(1);
+    assert_eq!(scene.store.expiry(), Some(scene.at));
+    scene.expire();
+    assert_eq!(scene.leaders("e")[0].0, "b");
+}
+
+#[test]
+fn tokens_rise_above_all_that_were_seen() {
+    let mut scene = Scene::new();
+    let session = scene.open(60_000);
+    let seen = 3 << 48 | 1 << 40;
+    let first = scene.win(Campaign { seen, ..bid(session, "e", "a") });
+    assert!(first > seen);
+    scene.resign("e", first, "").expect("given back");
+    let above = 9 << 48 | 5;
+    scene.ask(Command::Raise(Raise { election: "e".into(), above })).expect("raised");
+    let second = scene.win(bid(session, "e", "b"));
+    assert!(second > above);
+    let elsewhere = scene.win(bid(session, "other", "b"));
+    assert!(elsewhere < 1 << 48, "no other election pays for it");
+    let refused = scene.campaign(Campaign { seen: u64::MAX >> 1, ..bid(session, "new", "b") });
+    assert_eq!(refused, Err(Refusal::TokensExhausted));
+    assert!(scene.look("new").seats == 0 && scene.store.digest() != 0, "nothing is left of it");
+    // Forgotten, and begun again: greater still.
+    scene.resign("e", second, "").expect("given back");
+    scene.ask(Command::Forget(Forget { election: "e".into() })).expect("forgotten");
+    assert!(scene.win(bid(session, "e", "c")) > second);
+    // After a restore: all elections.
+    let above = u64::from(scene.store.incarnation()) << 48 | ((1 << 48) - 1);
+    scene.ask(Command::Raise(Raise { election: String::new(), above })).expect("raised");
+    assert!(scene.win(bid(session, "third", "c")) > above);
+}
+
+#[test]
+fn who_leads_or_waits_is_not_forgotten() {
+    let mut scene = Scene::new();
+    let session = scene.open(1000);
+    let token = scene.win(bid(session, "e", "a"));
+    let forget = |name: &str| Command::Forget(Forget { election: name.into() });
+    assert_eq!(scene.ask(forget("e")), Err(Refusal::Occupied));
+    assert_eq!(scene.ask(forget("x")), Err(Refusal::NoElection));
+    scene.resign("e", token, "z").expect("given back");
+    assert_eq!(scene.ask(forget("e")), Err(Refusal::Occupied), "it is kept for somebody");
+}
+
+#[test]
+fn notes_and_completions_are_kept_and_fenced() {
+    let mut scene = Scene::with_limits(Limits { records_max: 2, ..Limits::STANDARD });
+    let session = scene.open(1000);
+    let token = scene.win(bid(session, "e", "a"));
+    let note = |token, text: &str| Command::Annotate(Annotate { election: "e".into(), token, text: text.into() });
+    scene.ask(note(token, "begun")).expect("noted");
+    scene.ask(note(token, "done")).expect("noted");
+    assert_eq!(scene.ask(note(token + 1000, "never")), Err(Refusal::NotInOffice(token + 1000)));
+    let done =
+        |token, job: &str| Command::Complete(Complete { election: "e".into(), token, job: job.into(), outcome: "0".into() });
+    scene.ask(done(token, "monday")).expect("recorded");
+    assert_eq!(scene.ask(done(token, "monday")), Err(Refusal::AlreadyComplete(token)));
+    scene.resign("e", token, "").expect("given back");
+    assert_eq!(scene.ask(done(token, "tuesday")), Err(Refusal::NotInOffice(token)));
+    assert_eq!(scene.ask(done(token, "monday")), Err(Refusal::AlreadyComplete(token)));
+    scene.ask(note(token, "after the end")).expect("noted");
+    let second = scene.win(bid(session, "e", "b"));
+    scene.ask(note(second, "b's")).expect("noted");
+    for job in ["tuesday", "wednesday"] {
+        scene.ask(done(second, job)).expect("recorded");
+    }
+    let board = scene.look("e");
+    let notes: Vec<_> = board.notes.iter().map(|it| (it.token, it.text.as_str())).collect();
+    assert_eq!(notes, [(second, "b's"), (token, "after the end")]);
+    let jobs: Vec<_> = board.completions.iter().map(|it| it.job.as_str()).collect();
+    assert_eq!(jobs, ["wednesday", "tuesday"], "only so many are kept");
+}
+
+#[test]
+fn the_board_tells_who_leads_who_waits_and_who_led() {
+    let mut scene = Scene::with_limits(Limits { records_max: 3, ..Limits::STANDARD });
+    let session = scene.open(60_000);
+    assert_eq!(scene.look("e").leaders.len() + scene.look("e").past.len(), 0);
+    for round in 0..5 {
+        let token = scene.win(bid(session, "e", &format!("a{round}")));
+        scene.pass_ms(70);
+        let resign = Resign { election: "e".into(), token, reason: format!("reason {round}"), to: String::new() };
+        scene.ask(Command::Resign(resign)).expect("given back");
+    }
+    let past = scene.look("e").past;
+    assert_eq!(past.iter().map(|it| it.reason.as_str()).collect::<Vec<_>>(), ["reason 4", "reason 3", "reason 2"]);
+    assert!(past.iter().all(|it| it.lasted_ms == 70 && it.until_wall_ms == it.since_wall_ms + 70 && it.since_wall_ms > 0));
+    let token = scene.win(Campaign { value: "here".into(), ..bid(session, "e", "b") });
+    scene.wait(Campaign { priority: 7, ..bid(session, "e", "c") });
+    let proclaim = |token, value: &'static str| Command::Proclaim(Proclaim { election: "e".into(), token, value: value.into() });
+    assert_eq!(scene.look("e").leaders[0].value, "here");
+    scene.ask(proclaim(token, "there")).expect("proclaimed");
+    assert_eq!(scene.ask(proclaim(token - 1, "late")), Err(Refusal::NotInOffice(token - 1)));
+    let board = scene.look("e");
+    assert_eq!((board.leaders[0].value.as_ref(), board.candidates[0].priority), (&b"there"[..], 7));
+    let inquire = |who: &str| Query::Inquire(Inquire { election: "e".into(), identity: who.into() });
+    let Ok(Answer::Seat(own)) = scene.store.query(&inquire("b")) else { panic!("no answer") };
+    let Ok(Answer::Seat(other)) = scene.store.query(&inquire("c")) else { panic!("no answer") };
+    assert_eq!((own.token, other.token, other.vacant), (token, 0, false));
+}
+
+#[test]
+fn elections_do_not_know_each_other_and_are_listed_by_prefix() {
+    let mut scene = Scene::new();
+    let session = scene.open(1000);
+    for name in ["a", "a.b", "a.b.c", "b"] {
+        scene.win(bid(session, name, "x"));
+    }
+    let list = |prefix: &str, after: &str, limit| {
+        let asked = ListElections { prefix: prefix.into(), after: after.into(), limit };
+        match scene.store.query(&Query::Elections(asked)) {
+            Ok(Answer::Elections(it)) => (it.elections.into_iter().map(|it| it.election).collect::<Vec<_>>(), it.more),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(list("", "", 0), (vec!["a".into(), "a.b".into(), "a.b.c".into(), "b".into()], false));
+    assert_eq!(list("a.", "", 1), (vec!["a.b".into()], true));
+    assert_eq!(list("a.", "a.b", 0), (vec!["a.b.c".into()], false));
+    assert_eq!(list("a", "b", 0), (vec![], false));
+}
+
+#[test]
+fn the_same_candidate_with_a_new_session_is_the_same_candidate() {
+    let mut scene = Scene::new();
+    let (first, second) = (scene.open(1000), scene.open(60_000));
+    let token = scene.win(bid(first, "e", "a"));
+    scene.wait(bid(first, "e", "b"));
+    assert_eq!(scene.win(bid(second, "e", "a")), token, "C63: one candidate, one place");
+    scene.wait(bid(second, "e", "b"));
+    scene.end(first).expect("ended");
+    assert_eq!(scene.heard(), ["session ended: session ended"]);
+    assert_eq!(scene.leaders("e"), [("a".to_owned(), token)]);
+    scene.end(second).expect("ended");
+    assert!(scene.leaders("e").is_empty() && scene.look("e").candidates.is_empty());
+}
+
+#[test]
+fn one_may_look_for_a_free_seat_without_waiting() {
+    let mut scene = Scene::new();
+    let session = scene.open(1000);
+    let only = |who: &str| Campaign { only_if_free: true, ..bid(session, "e", who) };
+    scene.win(only("a"));
+    assert_eq!(scene.wait(only("b")).place, 0);
+    assert!(scene.look("e").candidates.is_empty());
+}
+
+#[test]
+fn what_is_too_long_or_too_much_is_refused_by_name() {
+    let limits = Limits { elections_max: 2, line_len_max: 1, seats_max: 5, ..Limits::STANDARD };
+    let mut scene = Scene::with_limits(limits);
+    let session = scene.open(1000);
+    let refused = |scene: &mut Scene, bid: Campaign| match scene.campaign(bid) {
+        Err(Refusal::Limit { what, .. } | Refusal::Malformed(what)) => what,
+        other => panic!("{other:?}"),
+    };
+    assert!(refused(&mut scene, bid(session, "", "a")).contains("name"));
+    assert!(refused(&mut scene, bid(session, "e", "")).contains("identity"));
+    assert!(refused(&mut scene, bid(session, &"x".repeat(513), "a")).contains("name"));
+    assert!(refused(&mut scene, bid(session, "e", &"x".repeat(513))).contains("identity"));
+    assert!(refused(&mut scene, Campaign { seats: 6, ..bid(session, "e", "a") }).contains("seats"));
+    let value = vec![0; (1 << 20) + 1].into();
+    assert!(refused(&mut scene, Campaign { value, ..bid(session, "e", "a") }).contains("value"));
+    assert_eq!(scene.campaign(bid(999, "e", "a")), Err(Refusal::SessionGone(999)));
+    scene.win(bid(session, "e", "a"));
+    scene.wait(bid(session, "e", "b"));
+    assert!(refused(&mut scene, bid(session, "e", "c")).contains("line"));
+    scene.win(bid(session, "f", "a"));
+    assert!(refused(&mut scene, bid(session, "g", "a")).contains("elections"));
+}

@@ -1,0 +1,241 @@
+//! Sessions keep their word, claim by claim.
+
+mod scene;
+
+use incumbent_store::command::*;
+use incumbent_store::keys::transaction::{Act, Guard, Put};
+use incumbent_store::limits::Limits;
+use incumbent_store::query::{Answer, ListSessions, Query};
+use incumbent_store::refusal::Refusal;
+use incumbent_store::reply::Reply;
+use incumbent_store::time::DRIFT_PPM;
+use scene::{Scene, bid, put};
+
+#[test]
+fn a_session_lives_for_its_ttl_and_the_drift_and_not_less() {
+    let mut scene = Scene::new();
+    let session = scene.open(1000);
+    let deadline = scene.store.expiry().expect("a deadline");
+    assert!(deadline.as_nanos() >= 1_000_000_000 + 1_000_000_000 * DRIFT_PPM / 1_000_000);
+    scene.at = incumbent_store::time::Time::from_nanos(deadline.as_nanos() - 1);
+    assert_eq!(scene.expire().sessions, 0, "L3: never early");
+    scene.at = deadline;
+    assert_eq!(scene.keep_alive(&[session]), [], "what nobody has ended lives");
+    let deadline = scene.store.expiry().expect("a deadline");
+    scene.at = deadline;
+    assert_eq!(scene.expire().sessions, 1);
+    assert_eq!(scene.heard(), ["session ended: lease expired"]);
+    assert_eq!(scene.keep_alive(&[session]), [session]);
+    assert_eq!(scene.store.expiry(), None);
+}
+
+#[test]
+fn nothing_but_expire_ends_a_session_by_time() {
+    let mut scene = Scene::new();
+    let session = scene.open(100);
+    let token = scene.win(bid(session, "e", "a"));
+    scene.pass_ms(3_600_000);
+    scene.put("k", "v").expect("written");
+    assert_eq!(scene.leaders("e"), [("a".to_owned(), token)]);
+    scene.expire();
+    assert!(scene.leaders("e").is_empty());
+    assert_eq!(scene.heard(), ["session ended: lease expired", "ended a: lease expired"]);
+}
+
+#[test]
+fn whatever_a_holder_does_keeps_its_session_alive() {
+    let mut scene = Scene::new();
+    let session = scene.open(1000);
+    let token = scene.win(bid(session, "e", "a"));
+    let acts = [
+        Command::Campaign(bid(session, "e", "a")),
+        Command::Renew(Renew { election: "e".into(), token }),
+        Command::Proclaim(Proclaim { election: "e".into(), token, value: "v".into() }),
+        Command::KeepAlive(KeepAlive { sessions: vec![session] }),
+    ];
+    for act in acts {
+        let before = scene.store.expiry();
+        scene.pass_ms(900);
+        scene.ask(act).expect("done");
+        assert!(scene.store.expiry() > before);
+    }
+}
+
+#[test]
+fn who_waits_by_a_session_that_has_ended_is_not_elected() {
+    let mut scene = Scene::with_limits(Limits { ended_at_once_max: 1, ..Limits::STANDARD });
+    let (holder, waiting, other) = (scene.open(60_000), scene.open(1000), scene.open(60_000));
+    let token = scene.win(bid(holder, "e", "a"));
+    // The session has so much attached that it takes several rounds until its place in this line is gone.
+    for election in ["a1", "a2", "a3"] {
+        scene.win(bid(waiting, election, "b"));
+    }
+    scene.wait(bid(waiting, "e", "b"));
+    scene.wait(bid(other, "e", "c"));
+    scene.pass_ms(1001);
+    assert!(scene.expire().more);
+    assert_eq!(scene.look("e").candidates.len(), 2, "it still stands there");
+    scene.resign("e", token, "").expect("given back");
+    assert_eq!(scene.leaders("e")[0].0, "c", "C62");
+    assert_eq!(scene.campaign(bid(waiting, "e", "b")), Err(Refusal::SessionGone(waiting)));
+    while scene.expire().more {}
+    assert!(scene.look("e").candidates.is_empty());
+}
+
+#[test]
+fn a_lock_delay_follows_an_unclean_end_and_no_other() {
+    for (unclean, delayed) in [(true, true), (false, false)] {
+        let mut scene = Scene::new();
+        let other = scene.open(60_000);
+        let session = scene.open_as(OpenSession { ttl_ms: 1000, lock_delay_ms: 5000, ..OpenSession::default() }).expect("opened");
+        scene.win(bid(session, "e", "a"));
+        scene.wait(bid(other, "e", "b"));
+        scene.ask(Command::EndSession(EndSession { session, reason: "process died".into(), unclean })).expect("ended");
+        assert_eq!(scene.leaders("e").is_empty(), delayed);
+        assert_eq!(scene.look("e").past[0].reason, "process died");
+        scene.pass_ms(5000);
+        scene.expire();
+        assert_eq!(scene.leaders("e")[0].0, "b");
+    }
+}
+
+#[test]
+fn a_seat_whose_delay_is_over_is_given_to_whoever_comes_first() {
+    let mut scene = Scene::new();
+    let other = scene.open(60_000);
+    let session = scene.open_as(OpenSession { ttl_ms: 1000, lock_delay_ms: 100, ..OpenSession::default() }).expect("opened");
+    scene.win(bid(session, "e", "a"));
+    scene.pass_ms(1001);
+    scene.expire();
+    scene.pass_ms(100);
+    scene.win(bid(other, "e", "b"));
+    assert_eq!(scene.look("e").reservations, []);
+}
+
+#[test]
+fn a_million_attachments_go_in_pieces_and_others_do_not_wait() {
+    let limits = Limits { ended_at_once_max: 200, ..Limits::STANDARD };
+    let mut scene = Scene::with_limits(limits);
+    let (heavy, light) = (scene.open(1000), scene.open(1000));
+    for key in 0..2000 {
+        scene.ask(Command::Put(Put { session: heavy, ..put(&format!("k{key:05}"), "") })).expect("written");
+    }
+    scene.win(bid(light, "e", "a"));
+    scene.pass_ms(2000);
+    assert!(scene.expire().more);
+    assert!(scene.leaders("e").is_empty(), "C67: the seat of another is free after the first piece");
+    let mut rounds = 1;
+    while scene.expire().more {
+        rounds += 1;
+        assert!(scene.events.len() <= 201, "{}", scene.events.len());
+    }
+    assert!((5..20).contains(&rounds), "{rounds}");
+    assert_eq!(scene.item("k00000"), None);
+    assert_eq!(scene.store.expiry(), None);
+}
+
+#[test]
+fn many_sessions_end_in_batches() {
+    let mut scene = Scene::with_limits(Limits { ended_at_once_max: 1000, ..Limits::STANDARD });
+    for _ in 0..10_000 {
+        scene.open(1000);
+    }
+    scene.pass_ms(2000);
+    let mut ended = 0;
+    loop {
+        let expired = scene.expire();
+        assert!(expired.sessions <= 1000);
+        ended += expired.sessions;
+        if !expired.more {
+            break;
+        }
+    }
+    assert_eq!(ended, 10_000, "C65");
+}
+
+#[test]
+fn a_chosen_number_is_opened_once() {
+    let mut scene = Scene::new();
+    let wanted = OpenSession { session: 77, ttl_ms: 1000, owner: "me".into(), ..OpenSession::default() };
+    assert_eq!(scene.open_as(wanted.clone()), Ok(77));
+    assert_eq!(scene.open_as(wanted.clone()), Ok(77), "asked again, because the answer was lost");
+    assert_eq!(scene.open_as(OpenSession { ttl_ms: 2000, ..wanted }), Err(Refusal::SessionTaken(77)));
+    // The store's own numbers go round those that were chosen.
+    let ahead = scene.store.revision() + 1;
+    scene.open_as(OpenSession { session: ahead, ttl_ms: 1000, ..OpenSession::default() }).expect("opened");
+    let session = scene.open(1000);
+    assert!(session != ahead && session != 77);
+}
+
+#[test]
+fn terms_out_of_range_are_refused() {
+    let mut scene = Scene::with_limits(Limits { sessions_max: 1, ..Limits::STANDARD });
+    let with =
+        |ttl_ms, lock_delay_ms, owner: &str| OpenSession { ttl_ms, lock_delay_ms, owner: owner.into(), ..OpenSession::default() };
+    for (ttl_ms, lock_delay_ms, owner) in
+        [(0, 0, ""), (99, 0, ""), (u64::MAX, 0, ""), (1000, u64::MAX, ""), (1000, 0, "x".repeat(600).as_str())]
+    {
+        let refused = scene.open_as(with(ttl_ms, lock_delay_ms, owner));
+        assert!(matches!(refused, Err(Refusal::Limit { .. } | Refusal::Malformed(_))), "{refused:?}");
+    }
+    scene.open_as(with(Limits::TTL_MS_MAX, 0, "")).expect("C41: the longest there is");
+    assert!(matches!(scene.open_as(with(1000, 0, "")), Err(Refusal::Limit { .. })));
+    assert_eq!(scene.end(4711), Err(Refusal::SessionGone(4711)));
+}
+
+#[test]
+fn a_session_is_seen_from_outside() {
+    let mut scene = Scene::new();
+    let wanted = OpenSession { ttl_ms: 1000, owner: "me".into(), ends_with_connection: true, ..OpenSession::default() };
+    let session = scene.open_as(wanted).expect("opened");
+    scene.win(bid(session, "e", "a"));
+    scene.ask(Command::Put(Put { session, ..put("k", "v") })).expect("written");
+    scene.pass_ms(400);
+    scene.put("other", "").expect("written");
+    let Ok(Answer::Session(view)) = scene.store.query(&Query::Session(session)) else { panic!("no answer") };
+    assert_eq!((view.left_ms, view.candidacies, view.keys.len(), view.ends_with_connection), (601, 1, 1, true));
+    let Ok(Answer::Sessions(all)) = scene.store.query(&Query::Sessions(ListSessions { after: 0, limit: 0 })) else { panic!() };
+    assert_eq!((all.sessions.len(), all.more), (1, false));
+    assert_eq!(scene.store.query(&Query::Session(9)), Err(Refusal::SessionGone(9)));
+}
+
+#[test]
+fn a_request_is_applied_once_however_often_it_is_sent() {
+    let mut scene = Scene::new();
+    let Ok(Reply::Introduced(client)) = scene.ask(Command::Introduce(Introduce {})) else { panic!("not introduced") };
+    let session = scene.open(1000);
+    let request = Request::numbered(client, 1, Command::Campaign(bid(session, "e", "a")));
+    let first = scene.request(request.clone()).expect("granted");
+    let digest = scene.store.digest();
+    let Reply::Granted(granted) = &first else { panic!("{first:?}") };
+    let resign = Command::Resign(Resign { election: "e".into(), token: granted.token, ..Resign::default() });
+    assert_eq!(scene.request(request.clone()), Ok(first.clone()), "C76");
+    assert!(scene.events.is_empty() && scene.store.digest() != digest, "only when it was last heard of has changed");
+    scene.request(Request::numbered(client, 2, resign)).expect("given back");
+    assert_eq!(scene.request(request), Ok(first), "also when things have changed since");
+    assert!(scene.leaders("e").is_empty(), "and nothing is granted again");
+    // A refusal is an outcome too.
+    let refused = Request::numbered(client, 3, Command::Campaign(bid(999, "e", "a")));
+    assert_eq!(scene.request(refused.clone()), Err(Refusal::SessionGone(999)));
+    assert_eq!(scene.request(refused), Err(Refusal::SessionGone(999)));
+    assert_eq!(scene.request(Request::numbered(client + 5, 1, Command::Introduce(Introduce {}))), Err(Refusal::Forgotten));
+    assert!(matches!(scene.request(Request::numbered(client, 0, Command::Introduce(Introduce {}))), Err(Refusal::Malformed(_))));
+    assert!(matches!(scene.request(Request { command: None, ..Request::default() }), Err(Refusal::Malformed(_))));
+}
+
+#[test]
+fn a_former_leader_cannot_write_past_the_fence() {
+    let mut scene = Scene::new();
+    let (session, next) = (scene.open(1000), scene.open(60_000));
+    let token = scene.win(bid(session, "e", "a"));
+    scene.wait(bid(next, "e", "b"));
+    let guarded = |value: &str| (vec![Guard::holds("e", token)], vec![Act::Put(put("k", value))], vec![]);
+    let (guards, then, otherwise) = guarded("mine");
+    assert!(scene.transact(guards, then, otherwise).expect("carried out").held);
+    scene.pass_ms(2000);
+    scene.expire();
+    let (guards, then, otherwise) = guarded("late");
+    assert!(!scene.transact(guards, then, otherwise).expect("carried out").held);
+    assert_eq!(scene.value("k").as_deref(), Some("mine"));
+    assert!(!scene.store.is_in_office("e", token));
+}
