@@ -2,6 +2,7 @@
 //!
 //! Revisions never go back in the order of events. What one transaction changes has one revision, and a key at most one event in it.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 
 use prost::bytes::Bytes;
@@ -21,30 +22,30 @@ pub struct Event {
     pub change: Option<Change>,
 }
 
-/// What may change.
+/// What may change. What is large is boxed: many events are kept, and most are small.
 #[derive(Clone, PartialEq, Eq, prost::Oneof)]
 pub enum Change {
     /// A key was written.
-    #[prost(message, tag = "2")]
-    Put(KeyPut),
+    #[prost(message, boxed, tag = "2")]
+    Put(Box<KeyPut>),
     /// A key was deleted.
-    #[prost(message, tag = "3")]
-    Deleted(KeyDeleted),
+    #[prost(message, boxed, tag = "3")]
+    Deleted(Box<KeyDeleted>),
     /// A session has ended.
     #[prost(message, tag = "4")]
     SessionEnded(SessionEnded),
     /// A candidate was given a seat.
-    #[prost(message, tag = "10")]
-    Elected(Elected),
+    #[prost(message, boxed, tag = "10")]
+    Elected(Box<Elected>),
     /// A leadership has ended.
-    #[prost(message, tag = "11")]
-    Ended(Ended),
+    #[prost(message, boxed, tag = "11")]
+    Ended(Box<Ended>),
     /// A leader publishes something else.
     #[prost(message, tag = "12")]
     Proclaimed(Proclaimed),
     /// Somebody wants something of a leader.
-    #[prost(message, tag = "13")]
-    Wished(Wished),
+    #[prost(message, boxed, tag = "13")]
+    Wished(Box<Wished>),
     /// A candidate stands in line.
     #[prost(message, tag = "14")]
     Joined(InLineChange),
@@ -58,8 +59,8 @@ pub enum Change {
     #[prost(message, tag = "17")]
     Noted(Noted),
     /// A job was done.
-    #[prost(message, tag = "18")]
-    Completed(Completed),
+    #[prost(message, boxed, tag = "18")]
+    Completed(Box<Completed>),
 }
 
 /// A key was written.

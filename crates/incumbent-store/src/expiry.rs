@@ -57,21 +57,22 @@ impl Store {
             self.wake_election(stamp, &election);
             budget -= 1;
         }
+        // All who are due end before anything is taken from any of them: a seat must not go to one who is next to lose it. But half of the work is left for those who
+        // are ending already, or a million sessions would end before the first seat is free.
+        let mut marks = if self.sessions.ending().is_empty() { budget.div_ceil(2) } else { budget / 2 };
         let mut sessions = 0;
-        while budget > 0
+        while marks > 0
             && let Some((_, session)) = self.sessions.next_deadline().filter(|it| it.0 <= stamp.at)
         {
             self.begin_ending(session, "lease expired", true);
             sessions += 1;
+            marks -= 1;
             budget -= 1;
-            budget -= self.drain(stamp, session, budget.min(TURN));
         }
         while budget > 0 && !self.sessions.ending().is_empty() {
-            let ending: Vec<u64> = self.sessions.ending().iter().copied().take(budget).collect();
+            let ending: Vec<u64> = self.sessions.ending().iter().copied().collect();
             for session in ending {
-                let spent = self.drain(stamp, session, budget.min(TURN));
-                // Ending one with nothing left is work too.
-                budget -= spent.max(1).min(budget);
+                budget -= self.drain(stamp, session, budget.min(TURN));
             }
         }
         while budget > 0 && self.keys.forget_delay(stamp.at) {

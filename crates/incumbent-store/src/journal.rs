@@ -41,7 +41,7 @@ impl Journal {
 
     /// An event that was kept before. In their order.
     pub(crate) fn restore(&mut self, event: Event) {
-        self.bytes += event.encoded_len();
+        self.bytes += cost(&event);
         self.events.push_back(Arc::new(event));
     }
 
@@ -75,7 +75,7 @@ impl Journal {
     /// The request under way is done: gives its events out, keeps them, and drops what is too much.
     pub(crate) fn settle(&mut self, limits: &Limits, events: &mut Vec<Arc<Event>>) {
         for event in self.fresh.drain(..) {
-            self.bytes += event.encoded_len();
+            self.bytes += cost(&event);
             self.events.push_back(event.clone());
             events.push(event);
         }
@@ -90,7 +90,7 @@ impl Journal {
 
     fn drop_revision(&mut self, revision: u64) {
         while let Some(first) = self.events.front().filter(|it| it.revision <= revision) {
-            self.bytes -= first.encoded_len();
+            self.bytes -= cost(first);
             self.events.pop_front();
         }
         self.oldest = self.oldest.max(revision + 1);
@@ -153,6 +153,11 @@ impl Journal {
     }
 }
 
+/// What an event counts for: its content, and about what it takes to keep it.
+fn cost(event: &Event) -> usize {
+    event.encoded_len() + 128
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -179,6 +184,8 @@ mod tests {
         assert_eq!(read(&journal, 2), Err(Refusal::Lagged(3)));
         let events = read(&journal, 3).expect("kept");
         assert_eq!((events.events.len(), events.next), (6, 5), "a revision is not cut");
+        let three = journal.read(&ReadEvents { from: 3, interest: None, limit: 3 }).expect("kept");
+        assert_eq!((three.events.len(), three.next), (3, 4), "nor is one begun behind the limit");
         let events = read(&journal, 5).expect("kept");
         assert_eq!((events.events.len(), events.next), (3, 6));
         assert_eq!(

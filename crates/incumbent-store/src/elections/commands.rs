@@ -114,7 +114,8 @@ impl Store {
             }
             let identity = room.wish(wish.clone()).expect("it was just found");
             room.journal.advance();
-            room.journal.tell(Change::Wished(Wished { election: asked.election.clone(), identity, wish: wish.clone() }));
+            let wished = Wished { election: asked.election.clone(), identity, wish: wish.clone() };
+            room.journal.tell(Change::Wished(Box::new(wished)));
             Ok(())
         });
         wished.map_err(|why| not_in_office(why, wish.token))?;
@@ -152,7 +153,8 @@ impl Store {
             let max = room.limits.records_max;
             room.election.records().complete(completion.clone(), max);
             room.journal.advance();
-            room.journal.tell(Change::Completed(Completed { election: asked.election.clone(), completion }));
+            let completed = Completed { election: asked.election.clone(), completion };
+            room.journal.tell(Change::Completed(Box::new(completed)));
             Ok(())
         });
         completed.map_err(|why| not_in_office(why, asked.token))?;

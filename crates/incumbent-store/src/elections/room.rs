@@ -164,7 +164,7 @@ impl Room<'_> {
             reason: parting.reason.into(),
         };
         self.election.records().remember(past.clone(), self.limits.records_max);
-        self.journal.tell(Change::Ended(Ended { election: String::from(&**self.name), past }));
+        self.journal.tell(Change::Ended(Box::new(Ended { election: String::from(&**self.name), past })));
         if parting.unclean && lock_delay_ms > 0 {
             self.reserve("", self.stamp.at.after_ms(lock_delay_ms));
         } else if !parting.to.is_empty() {
@@ -229,7 +229,8 @@ impl Room<'_> {
             tenure_ms_min: candidate.tenure_ms_min,
             wish: None,
         };
-        self.journal.tell(Change::Elected(Elected { election: String::from(&**self.name), holder: holder.clone() }));
+        let elected = Elected { election: String::from(&**self.name), holder: holder.clone() };
+        self.journal.tell(Change::Elected(Box::new(elected)));
         // Nearly always the only one: room for four would be most of what an election costs.
         self.election.holders.reserve_exact(1);
         self.election.holders.push(holder);

@@ -56,9 +56,12 @@ impl<'a> Draft<'a> {
                 // Its children may have changed; that is told of them, not of it.
                 (_, Some(item)) if item.modified < revision => {}
                 (previous, Some(item)) => {
-                    journal.tell(Change::Put(KeyPut { item: item.clone(), previous: previous.clone() }));
+                    let change = KeyPut { item: item.clone(), previous: previous.clone() };
+                    journal.tell(Change::Put(Box::new(change)));
                 }
-                (Some(previous), None) => journal.tell(Change::Deleted(KeyDeleted { previous: previous.clone() })),
+                (Some(previous), None) => {
+                    journal.tell(Change::Deleted(Box::new(KeyDeleted { previous: previous.clone() })));
+                }
                 (None, None) => {}
             }
         }
