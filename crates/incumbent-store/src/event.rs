@@ -201,6 +201,24 @@ impl Event {
         }
     }
 
+    /// The key as it was before; `None` if it was not there, or if this is about no key.
+    pub fn previous(&self) -> Option<&Item> {
+        match self.change.as_ref()? {
+            Change::Put(put) => put.previous.as_ref(),
+            Change::Deleted(deleted) => Some(&deleted.previous),
+            Change::SessionEnded(_)
+            | Change::Elected(_)
+            | Change::Ended(_)
+            | Change::Proclaimed(_)
+            | Change::Wished(_)
+            | Change::Joined(_)
+            | Change::Left(_)
+            | Change::First(_)
+            | Change::Noted(_)
+            | Change::Completed(_) => None,
+        }
+    }
+
     /// The election it is about.
     pub fn election(&self) -> Option<&str> {
         match self.change.as_ref()? {

@@ -5,6 +5,8 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use prost::bytes::Bytes;
+
 use crate::election::{Board, Holder};
 use crate::event::Event;
 use crate::keys::item::{Item, Span};
@@ -108,6 +110,13 @@ pub struct Range {
     /// No keys: the count alone.
     #[prost(bool, tag = "6")]
     pub count_only: bool,
+    /// If not empty: keys that have it behind the span's start are passed over, a whole branch at a time, and the branches told in [`Items::branches`]. So the children of a node are read
+    /// without its grandchildren.
+    #[prost(bytes = "bytes", tag = "7")]
+    pub separator: Bytes,
+    /// If not empty: only what comes behind it, the last key or branch of the page before. The separator still counts behind the span's start.
+    #[prost(bytes = "bytes", tag = "8")]
+    pub after: Bytes,
 }
 
 /// Asks for what has happened.
@@ -270,7 +279,7 @@ pub struct SessionView {
     pub candidacies: u64,
     /// The keys that go with it; cut to [`crate::limits::Limits::LISTED_MAX`], and empty in a list.
     #[prost(bytes = "bytes", repeated, tag = "9")]
-    pub keys: Vec<prost::bytes::Bytes>,
+    pub keys: Vec<Bytes>,
 }
 
 /// Some sessions.
@@ -293,9 +302,12 @@ pub struct Items {
     /// There are more behind: because of the limit, or of the greatest answer.
     #[prost(bool, tag = "2")]
     pub more: bool,
-    /// How many there are in the whole span, if that was asked for.
+    /// How many there are in the whole span, if that was asked for. Branches are not counted.
     #[prost(uint64, tag = "3")]
     pub count: u64,
+    /// What the keys that were passed over begin with, up to the separator and with it.
+    #[prost(bytes = "bytes", repeated, tag = "4")]
+    pub branches: Vec<Bytes>,
 }
 
 /// What has happened.

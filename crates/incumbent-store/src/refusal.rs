@@ -39,6 +39,8 @@ pub enum Refusal {
     NoKey,
     /// The key whose child it should be is not there.
     NoParent,
+    /// A transaction came to where it says [`Abort`](crate::keys::transaction::Act::Abort), with this number.
+    Aborted(u64),
     /// The client is not known any more, or this request of it: it may have happened. Ask how things stand; then introduce yourself anew.
     Forgotten,
     /// It was done before, at this revision or earlier, and its answer was too long to keep.
@@ -86,6 +88,7 @@ impl Refusal {
             Refusal::Compacted(revision) => (16, *revision, ""),
             Refusal::Lagged(revision) => (17, *revision, ""),
             Refusal::Future(revision) => (18, *revision, ""),
+            Refusal::Aborted(number) => (19, *number, ""),
         };
         RefusalOnWire { code, number, what: what.into() }
     }
@@ -112,6 +115,7 @@ impl Refusal {
             16 => Refusal::Compacted(number),
             17 => Refusal::Lagged(number),
             18 => Refusal::Future(number),
+            19 => Refusal::Aborted(number),
             later => Refusal::Malformed(alloc::format!("refused for reason {later}, which this version does not know: {what}")),
         }
     }
@@ -155,6 +159,7 @@ impl fmt::Display for Refusal {
             }
             Refusal::Compacted(oldest) => write!(f, "compacted: the oldest revision is {oldest}"),
             Refusal::Lagged(oldest) => write!(f, "too far behind: the oldest revision is {oldest}"),
+            Refusal::Aborted(number) => write!(f, "aborted by the transaction itself, with {number}"),
             Refusal::Future(revision) => write!(f, "not there yet: the store is at revision {revision}"),
         }
     }
@@ -168,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_refusal_survives_the_wire_and_a_later_one_is_told() {
-        for code in 1..=18 {
+        for code in 1..=19 {
             let wire = RefusalOnWire { code, number: 7, what: "what".into() };
             let refusal = Refusal::from_wire(wire);
             assert_eq!(Refusal::from_wire(refusal.to_wire()), refusal);

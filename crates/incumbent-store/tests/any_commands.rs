@@ -59,14 +59,19 @@ fn any_put() -> impl Strategy<Value = Put> {
 }
 
 fn any_range() -> impl Strategy<Value = Range> {
-    (span(), number(), number(), any::<[bool; 3]>()).prop_map(|(span, limit, revision, flags)| Range {
-        span,
-        limit,
-        revision,
-        keys_only: flags[0],
-        counts: flags[1],
-        count_only: flags[2],
-    })
+    let separator = prop_oneof![3 => Just(Bytes::new()), 1 => bytes()];
+    (span(), number(), number(), any::<[bool; 3]>(), separator, bytes()).prop_map(
+        |(span, limit, revision, flags, separator, after)| Range {
+            span,
+            limit,
+            revision,
+            keys_only: flags[0],
+            counts: flags[1],
+            count_only: flags[2],
+            separator,
+            after,
+        },
+    )
 }
 
 fn any_guard() -> impl Strategy<Value = Guard> {
@@ -92,6 +97,7 @@ fn any_transaction() -> impl Strategy<Value = Transaction> {
         any_put().prop_map(Act::Put),
         (span(), any::<bool>()).prop_map(|(span, wants_previous)| Act::Delete(Delete { span, wants_previous })),
         any_range().prop_map(|it| Act::Read(Range { revision: it.revision % 2, ..it })),
+        number().prop_map(Act::Abort),
     ];
     let act = leaf.prop_recursive(4, 24, 4, |inner| {
         let operations = prop::collection::vec(inner.prop_map(Operation::from), 0..4);

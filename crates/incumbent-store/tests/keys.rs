@@ -77,6 +77,57 @@ fn a_range_has_an_order_a_limit_and_a_count() {
 }
 
 #[test]
+fn children_are_read_without_their_children() {
+    let mut scene = Scene::new();
+    for key in ["/a", "/a-b", "/a/1", "/a/1/x", "/a/1/y", "/a/2", "/a/3/z", "/a/4", "/b", "/a/\u{10ffff}/z"] {
+        scene.put(key, "").expect("written");
+    }
+    let read = |scene: &Scene, start: &str, limit, revision| {
+        let asked = Range { separator: "/".into(), limit, revision, counts: true, ..span(Span::prefix(start.to_owned())) };
+        let items = scene.range(asked).expect("read");
+        let text = |it: &Bytes| String::from_utf8(it.to_vec()).expect("text");
+        let keys: Vec<String> = items.items.iter().map(|it| text(&it.key)).collect();
+        let branches: Vec<String> = items.branches.iter().map(text).collect();
+        (keys.join(" "), branches.join(" "), items.more, items.count)
+    };
+    let expected = ("/a/1 /a/2 /a/4".to_owned(), "/a/1/ /a/3/ /a/\u{10ffff}/".to_owned(), false, 3);
+    assert_eq!(read(&scene, "/a/", 0, 0), expected);
+    assert_eq!(read(&scene, "/a/", 2, 0), ("/a/1".to_owned(), "/a/1/".to_owned(), true, 3));
+    assert_eq!(read(&scene, "/", 0, 0), ("/a /a-b /b".to_owned(), "/a/".to_owned(), false, 3));
+    // Page by page it is the same.
+    let (mut pages, mut after, mut more) = (vec![], Bytes::new(), true);
+    while more {
+        let asked = Range { separator: "/".into(), limit: 1, after: after.clone(), ..span(Span::prefix("/a/")) };
+        let page = scene.range(asked).expect("read");
+        after = page.items.iter().map(|it| it.key.clone()).chain(page.branches).next().expect("one");
+        pages.push(String::from_utf8(after.to_vec()).expect("text"));
+        more = page.more;
+    }
+    assert_eq!(pages, ["/a/1", "/a/1/", "/a/2", "/a/3/", "/a/4", "/a/\u{10ffff}/"]);
+    let revision = scene.store.revision();
+    scene.ask(Command::Delete(delete(Span::all()))).expect("deleted");
+    assert_eq!(read(&scene, "/a/", 0, revision), expected, "also as it was");
+}
+
+#[test]
+fn a_transaction_can_give_itself_up() {
+    let mut scene = Scene::new();
+    scene.put("a", "1").expect("written");
+    let digest = scene.store.digest();
+    // As ZooKeeper's multi: each step has its own guard, and sees what the steps before have done.
+    let step = |guard: Guard, act: Act, number| {
+        let (then, otherwise) = (vec![act.into()], vec![Act::Abort(number).into()]);
+        Act::Transact(Transaction { guards: vec![guard], then, otherwise })
+    };
+    let made = Guard::key("b", Comparison::Equal, Against::Version(1));
+    let create = || step(Guard::absent("b"), Act::Put(put("b", "")), 1);
+    let steps = vec![create(), step(made, Act::Put(put("b", "2")), 2), step(Guard::absent("a"), Act::Put(put("a", "")), 3)];
+    assert_eq!(scene.transact(vec![], steps, vec![]), Err(Refusal::Aborted(3)));
+    assert_eq!(scene.store.digest(), digest);
+    scene.transact(vec![], vec![create()], vec![]).expect("carried out");
+}
+
+#[test]
 fn an_answer_has_an_end() {
     let mut scene = Scene::with_limits(Limits { answer_items_max: 3, answer_bytes_max: 10, ..Limits::STANDARD });
     for key in ["a", "b", "c", "d"] {

@@ -88,6 +88,7 @@ impl Model {
                 Act::Delete(delete) => self.delete(delete.span.as_ref().expect("made with one")),
                 Act::Read(_) => {}
                 Act::Transact(nested) => self.transact(nested, revision)?,
+                Act::Abort(_) => return Err(()),
             }
         }
         Ok(())
@@ -127,9 +128,13 @@ fn a_transaction(a: u8, b: u8, c: u8, revision: u64) -> Transaction {
     let delete = Delete { span: Some(span(c, a)), wants_previous: true };
     let nested = Transaction { then: vec![Act::Put(a_put(b, c, a)).into()], ..Transaction::default() };
     let read = Range { span: Some(span(a, b)), ..Range::default() };
+    let abort = (a == 7 && b % 2 == 1).then(|| Act::Abort(3).into());
     Transaction {
         guards: vec![guard],
-        then: vec![Act::Put(a_put(a, b, c)).into(), Act::Delete(delete.clone()).into(), Act::Put(a_put(0, 1, a)).into()],
+        then: vec![Act::Put(a_put(a, b, c)).into(), Act::Delete(delete.clone()).into(), Act::Put(a_put(0, 1, a)).into()]
+            .into_iter()
+            .chain(abort)
+            .collect(),
         otherwise: vec![Act::Transact(nested).into(), Act::Read(read).into(), Act::Delete(delete).into()],
     }
 }

@@ -115,6 +115,7 @@ impl Work<'_> {
                 ActAnswer::Read(items)
             }
             Act::Transact(nested) => ActAnswer::Transacted(self.transact(nested)?),
+            Act::Abort(number) => return Err(Refusal::Aborted(*number)),
         };
         Ok(ActResult { answer: Some(answer) })
     }
@@ -201,7 +202,7 @@ fn weigh(transaction: &Transaction, depth: usize, operations: &mut usize, limits
             Some(Act::Read(range)) if range.revision != 0 => {
                 return Err(Refusal::malformed("a transaction reads what is, not what was"));
             }
-            Some(Act::Put(_) | Act::Delete(_) | Act::Read(_)) => {}
+            Some(Act::Put(_) | Act::Delete(_) | Act::Read(_) | Act::Abort(_)) => {}
         }
     }
     Ok(())

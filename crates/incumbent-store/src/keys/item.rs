@@ -121,7 +121,7 @@ impl Span {
 }
 
 /// The first key behind all those that begin with `prefix`; one byte of zero if there is none.
-fn successor(prefix: &Bytes) -> Bytes {
+pub(crate) fn successor(prefix: &[u8]) -> Bytes {
     match prefix.iter().rposition(|it| *it < u8::MAX) {
         Some(at) => {
             let mut end = prefix[..=at].to_vec();

@@ -10,19 +10,17 @@ mod draft;
 pub mod item;
 pub mod transaction;
 
-use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::vec::Vec;
+use alloc::collections::{BTreeMap, BTreeSet, btree_map};
 use core::ops::Bound;
 
 use prost::bytes::Bytes;
 
-use crate::event::Change;
 use crate::journal::Journal;
 use crate::limits::Limits;
 use crate::query::{Items, Range};
 use crate::refusal::Refusal;
 use crate::time::Time;
-use item::{Item, Span};
+use item::{Item, Span, successor};
 
 /// All keys.
 #[derive(Clone, Debug, Default)]
@@ -102,7 +100,7 @@ impl Keys {
     /// Reads keys as they are.
     pub(crate) fn read_now(&self, asked: &Range, limits: &Limits) -> Result<Items, Refusal> {
         let span = asked.span.as_ref().ok_or_else(|| Refusal::malformed("a span of keys is missing"))?;
-        Ok(answer(asked, limits, || self.within(span)))
+        Ok(answer(&self.items, span, asked, limits))
     }
 
     /// Reads keys, as they are or as they were.
@@ -115,38 +113,23 @@ impl Keys {
             return Err(refusal);
         }
         // What was is what is, without all that came after.
-        let mut past: BTreeMap<&[u8], &Item> = self.within(span).map(|it| (&it.key[..], it)).collect();
+        let mut past: BTreeMap<Bytes, Item> = self.within(span).map(|it| (it.key.clone(), it.clone())).collect();
         for event in journal.events().rev().take_while(|it| it.revision > asked.revision) {
-            let (key, previous) = match &event.change {
-                Some(Change::Put(put)) => (&put.item.key, put.previous.as_ref()),
-                Some(Change::Deleted(deleted)) => (&deleted.previous.key, Some(&deleted.previous)),
-                Some(
-                    Change::SessionEnded(_)
-                    | Change::Elected(_)
-                    | Change::Ended(_)
-                    | Change::Proclaimed(_)
-                    | Change::Wished(_)
-                    | Change::Joined(_)
-                    | Change::Left(_)
-                    | Change::First(_)
-                    | Change::Noted(_)
-                    | Change::Completed(_),
-                )
-                | None => continue,
-            };
-            if !span.contains(key) {
-                continue;
-            }
-            match previous {
-                Some(item) => past.insert(&key[..], item),
-                None => past.remove(&key[..]),
+            let Some(key) = event.key().filter(|it| span.contains(it)) else { continue };
+            match event.previous() {
+                Some(item) => past.insert(key.clone(), item.clone()),
+                None => past.remove(key),
             };
         }
-        Ok(answer(asked, limits, || past.values().copied()))
+        Ok(answer(&past, span, asked, limits))
     }
 }
 
 fn within<'a, V>(map: &'a BTreeMap<Bytes, V>, span: &'a Span) -> impl Iterator<Item = &'a V> {
+    range(map, span).into_iter().flatten().map(|(_, value)| value)
+}
+
+fn range<'a, V>(map: &'a BTreeMap<Bytes, V>, span: &Span) -> Option<btree_map::Range<'a, Bytes, V>> {
     let end = if span.is_one() {
         Bound::Included(&span.start)
     } else if span.is_open() {
@@ -155,29 +138,91 @@ fn within<'a, V>(map: &'a BTreeMap<Bytes, V>, span: &'a Span) -> impl Iterator<I
         Bound::Excluded(&span.end)
     };
     // A range that ends before it begins is a panic to the map, and nothing to us.
-    let range = (!span.is_empty()).then(|| map.range::<Bytes, _>((Bound::Included(&span.start), end)));
-    range.into_iter().flatten().map(|(_, value)| value)
+    (!span.is_empty()).then(|| map.range::<Bytes, _>((Bound::Included(&span.start), end)))
 }
 
-fn answer<'a, I: Iterator<Item = &'a Item>>(asked: &Range, limits: &Limits, found: impl Fn() -> I) -> Items {
-    let count = if asked.counts || asked.count_only { found().count() as u64 } else { 0 };
+fn answer(items: &BTreeMap<Bytes, Item>, span: &Span, asked: &Range, limits: &Limits) -> Items {
+    let rest = |after: &[u8]| match after {
+        [] => range(items, span),
+        after => behind(items, span, after, &asked.separator),
+    };
+    let walk = |after| Walk { items, rest: rest(after), span, separator: &asked.separator };
+    let is_item = |it: &Step<'_>| matches!(it, Step::Item(_));
+    let count = if asked.counts || asked.count_only { walk(&[]).filter(is_item).count() as u64 } else { 0 };
+    let mut answer = Items { count, ..Items::default() };
     if asked.count_only {
-        return Items { items: Vec::new(), more: false, count };
+        return answer;
     }
     let limit = match asked.limit {
         0 => limits.answer_items_max,
         limit => usize::try_from(limit).unwrap_or(usize::MAX).min(limits.answer_items_max),
     };
-    let (mut items, mut bytes, mut more) = (Vec::new(), 0, false);
-    for item in found() {
-        let value = if asked.keys_only { Bytes::new() } else { item.value.clone() };
-        bytes += item.key.len() + value.len();
+    let mut bytes = 0;
+    for step in walk(&asked.after) {
+        let told = answer.items.len() + answer.branches.len();
+        bytes += match &step {
+            Step::Item(item) if asked.keys_only => item.key.len(),
+            Step::Item(item) => item.size(),
+            Step::Branch(branch) => branch.len(),
+        };
         // One item is told however long it is, or nobody would ever come past it.
-        if items.len() >= limit || (bytes > limits.answer_bytes_max && !items.is_empty()) {
-            more = true;
+        if told >= limit || (bytes > limits.answer_bytes_max && told > 0) {
+            answer.more = true;
             break;
         }
-        items.push(Item { value, ..item.clone() });
+        match step {
+            Step::Item(item) if asked.keys_only => answer.items.push(Item { value: Bytes::new(), ..item.clone() }),
+            Step::Item(item) => answer.items.push(item.clone()),
+            Step::Branch(branch) => answer.branches.push(branch),
+        }
     }
-    Items { items, more, count }
+    answer
+}
+
+/// What is left of a span behind a key or a branch.
+fn behind<'a>(
+    items: &'a BTreeMap<Bytes, Item>,
+    span: &Span,
+    after: &[u8],
+    separator: &[u8],
+) -> Option<btree_map::Range<'a, Bytes, Item>> {
+    if span.is_one() || after < &span.start[..] {
+        return range(items, span);
+    }
+    let is_branch = !separator.is_empty() && after.ends_with(separator);
+    let start = if is_branch { successor(after) } else { [after, &[0]].concat().into() };
+    // Nothing comes behind a branch of the last byte there is.
+    if *start == [0] { None } else { range(items, &Span { start, end: span.end.clone() }) }
+}
+
+/// Through a span in order, past the branches that a separator makes.
+struct Walk<'a> {
+    items: &'a BTreeMap<Bytes, Item>,
+    span: &'a Span,
+    /// What is left of it.
+    rest: Option<btree_map::Range<'a, Bytes, Item>>,
+    separator: &'a [u8],
+}
+
+enum Step<'a> {
+    Item(&'a Item),
+    Branch(Bytes),
+}
+
+impl<'a> Iterator for Walk<'a> {
+    type Item = Step<'a>;
+
+    fn next(&mut self) -> Option<Step<'a>> {
+        let (key, item) = self.rest.as_mut()?.next()?;
+        let base = self.span.start.len();
+        let name = key.get(base..).unwrap_or_default();
+        let branch = match self.separator {
+            [] => None,
+            separator => name.windows(separator.len()).position(|it| it == separator),
+        };
+        let Some(at) = branch else { return Some(Step::Item(item)) };
+        let branch = key.slice(..base + at + self.separator.len());
+        self.rest = behind(self.items, self.span, &branch, self.separator);
+        Some(Step::Branch(branch))
+    }
 }

@@ -81,7 +81,7 @@ pub struct Transaction {
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Operation {
     /// What. `None` is what this version does not know.
-    #[prost(oneof = "Act", tags = "1, 2, 3, 4")]
+    #[prost(oneof = "Act", tags = "1, 2, 3, 4, 5")]
     pub act: Option<Act>,
 }
 
@@ -100,6 +100,9 @@ pub enum Act {
     /// Decide once more.
     #[prost(message, tag = "4")]
     Transact(Transaction),
+    /// Give all of it up, as if nothing had been: [`Refusal::Aborted`](crate::refusal::Refusal::Aborted) with this number. For transactions in which each step has its own guards.
+    #[prost(uint64, tag = "5")]
+    Abort(u64),
 }
 
 impl From<Act> for Operation {
