@@ -70,9 +70,12 @@ impl Store {
             budget -= 1;
         }
         while budget > 0 && !self.sessions.ending().is_empty() {
-            let ending: Vec<u64> = self.sessions.ending().iter().copied().collect();
+            // As many as there can be work for: there may be a million.
+            let ending: Vec<u64> = self.sessions.ending().iter().copied().take(budget).collect();
             for session in ending {
-                budget -= self.drain(stamp, session, budget.min(TURN));
+                if budget > 0 {
+                    budget -= self.drain(stamp, session, budget.min(TURN));
+                }
             }
         }
         while budget > 0 && self.keys.forget_delay(stamp.at) {

@@ -9,9 +9,10 @@ use incumbent_store::keys::item::Span;
 use incumbent_store::keys::transaction::*;
 use incumbent_store::limits::Limits;
 use incumbent_store::query::*;
+use incumbent_store::refusal::Refusal;
 use incumbent_store::store::Store;
 use incumbent_store::time::{Stamp, Time};
-use incumbent_store::watch::{Interest, Topic};
+use incumbent_store::watch::{CandidateTopic, Interest, Topic, Watches};
 use incumbent_store::{Bytes, Message};
 use proptest::prelude::*;
 use scene::{bid, put};
@@ -166,13 +167,18 @@ fn any_request() -> impl Strategy<Value = Request> {
     )
 }
 
-fn any_query() -> impl Strategy<Value = Query> {
-    let topic = prop_oneof![
+fn any_topic() -> impl Strategy<Value = Topic> {
+    prop_oneof![
         span().prop_map(|it| Topic::Keys(it.unwrap_or_default())),
+        bytes().prop_map(|it| Topic::Keys(Span::prefix(it))),
         text().prop_map(Topic::Election),
         text().prop_map(Topic::ElectionsUnder),
+        (text(), text()).prop_map(|(election, identity)| Topic::Candidate(CandidateTopic { election, identity })),
         number().prop_map(Topic::Session),
-    ];
+    ]
+}
+
+fn any_query() -> impl Strategy<Value = Query> {
     prop_oneof![
         Just(Query::Status(AskStatus {})),
         text().prop_map(Query::Look),
@@ -181,7 +187,7 @@ fn any_query() -> impl Strategy<Value = Query> {
         number().prop_map(Query::Session),
         (number(), number()).prop_map(|(after, limit)| Query::Sessions(ListSessions { after, limit })),
         any_range().prop_map(Query::Range),
-        (number(), prop::option::of(topic), number())
+        (number(), prop::option::of(any_topic()), number())
             .prop_map(|(from, topic, limit)| { Query::Events(ReadEvents { from, interest: topic.map(Interest::of), limit }) }),
     ]
 }
@@ -244,7 +250,13 @@ proptest! {
     fn any_commands_are_answered(
         requests in prop::collection::vec((any_request(), 0u64..400), 1..60),
         queries in prop::collection::vec(any_query(), 1..8),
+        topics in prop::collection::vec(any_topic(), 0..12),
     ) {
+        let interests: Vec<Interest> = topics.into_iter().map(Interest::of).collect();
+        let mut watches = Watches::new();
+        for (number, interest) in interests.iter().enumerate() {
+            watches.add(number as u64, interest.clone());
+        }
         let (mut store, mut at, mut last) = (Store::with_limits(0, TIGHT), Time::ZERO, 0);
         let mut twin = store.clone();
         for (request, pass_ms) in requests {
@@ -258,6 +270,17 @@ proptest! {
                 prop_assert_eq!(store.digest(), untouched.digest(), "{:?}, and yet something has changed", refusal);
             }
             check(&store, &events, &mut last);
+            if request.client != 0 {
+                let mut repeated = vec![];
+                let again = store.clone().apply(Stamp::at(at), request, &mut repeated);
+                prop_assert!(repeated.is_empty(), "C76: applied twice");
+                let is_known = again == outcome || matches!(again, Err(Refusal::AnswerDropped(_) | Refusal::Forgotten));
+                prop_assert!(is_known, "{:?}, and the second time {:?}", outcome, again);
+            }
+            for event in &events {
+                let wanted: Vec<u64> = (0..).zip(&interests).filter(|it| it.1.wants(event)).map(|it| it.0).collect();
+                prop_assert_eq!(watches.wanting(event), wanted);
+            }
         }
         prop_assert_eq!(store.digest(), twin.digest(), "S4");
         let pieces: Vec<Vec<u8>> = store.save().collect();

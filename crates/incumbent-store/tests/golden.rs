@@ -72,8 +72,21 @@ fn entries() -> Vec<Entry> {
         guard("/a", Comparison::Equal, Against::Undelayed(true)),
         Guard::holds("nowhere", 7),
     ];
-    let nested = Transaction { then: vec![Act::Put(put("/nested", "n")).into()], ..Transaction::default() };
-    let read = Range { span: Some(Span::prefix("/")), limit: 5, keys_only: true, counts: true, ..Range::default() };
+    let nested = Transaction {
+        then: vec![Act::Put(put("/nested", "n")).into()],
+        otherwise: vec![Act::Abort(5).into()],
+        ..Transaction::default()
+    };
+    let read = Range {
+        span: Some(Span::prefix("/")),
+        limit: 5,
+        keys_only: true,
+        counts: true,
+        count_only: true,
+        separator: "/".into(),
+        after: "/a".into(),
+        revision: 0,
+    };
     let transaction = Transaction {
         guards,
         then: vec![Act::Put(put("/never", "")).into()],

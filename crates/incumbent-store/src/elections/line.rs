@@ -1,6 +1,6 @@
 //! Those who wait for a seat: the greater priority first, then whoever came first. A candidate has one place.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use core::cmp::Reverse;
 
@@ -15,6 +15,8 @@ type Place = (Reverse<i32>, u64);
 pub(crate) struct Line {
     places: BTreeMap<Place, Candidate>,
     by_identity: BTreeMap<String, Place>,
+    /// Several may have one name.
+    by_name: BTreeSet<(String, Place)>,
 }
 
 impl Line {
@@ -41,7 +43,11 @@ impl Line {
 
     /// The candidate of this identity, or else the first of this name.
     pub(crate) fn named(&self, to: &str) -> Option<&Candidate> {
-        self.find(to).or_else(|| self.iter().find(|it| it.name == to))
+        self.find(to).or_else(|| {
+            let first = (String::from(to), (Reverse(i32::MAX), 0));
+            let (_, place) = self.by_name.range(first..).next().filter(|it| it.0 == to)?;
+            self.places.get(place)
+        })
     }
 
     /// Takes a place. Whoever has one already keeps its arrival.
@@ -51,17 +57,19 @@ impl Line {
         }
         let place = (Reverse(candidate.priority), candidate.arrival);
         self.by_identity.insert(candidate.identity.clone(), place);
+        self.by_name.insert((candidate.name.clone(), place));
         self.places.insert(place, candidate);
     }
 
     pub(crate) fn leave(&mut self, identity: &str) -> Option<Candidate> {
         let place = self.by_identity.remove(identity)?;
-        let candidate = self.places.remove(&place);
+        let candidate = self.places.remove(&place)?;
+        self.by_name.remove(&(candidate.name.clone(), place));
         if self.is_empty() {
             // A map that has become empty keeps a page of room for more: four times what the rest of an election costs.
             *self = Line::default();
         }
-        candidate
+        Some(candidate)
     }
 
     /// 1 is first. Told up to [`Limits::PLACE_TOLD_MAX`]: counting a long line for each who asks would cost its square.
@@ -94,8 +102,9 @@ mod tests {
         assert_eq!(order(&line), ["b1", "c2", "a1", "c1"]);
         assert_eq!((line.place("b1"), line.place("c1"), line.place("x")), (Some(1), Some(4), None));
         assert_eq!(line.named("c").map(|it| it.identity.as_str()), Some("c2"));
+        assert!(line.named("").is_none() && line.named("c3").is_none() && line.named("d").is_none());
         assert_eq!(line.named("c1").map(|it| it.identity.as_str()), Some("c1"));
         assert!(line.leave("b1").is_some() && line.leave("b1").is_none());
-        assert_eq!((line.len(), line.by_identity.len()), (3, 3));
+        assert_eq!((line.len(), line.by_identity.len(), line.by_name.len()), (3, 3, 3));
     }
 }
