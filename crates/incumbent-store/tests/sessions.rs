@@ -83,6 +83,30 @@ fn who_waits_by_a_session_that_has_ended_is_not_elected() {
 }
 
 #[test]
+fn what_was_lost_with_a_session_is_not_found_again_with_another() {
+    let mut scene = Scene::with_limits(Limits { ended_at_once_max: 1, ..Limits::STANDARD });
+    let (first, second) = (scene.open(1000), scene.open(60_000));
+    let holder = scene.open(60_000);
+    scene.win(bid(holder, "z", "x"));
+    let token = scene.win(bid(first, "e", "a"));
+    scene.win(bid(first, "a1", "a"));
+    scene.wait(bid(first, "z", "a"));
+    scene.wait(bid(holder, "z", "y"));
+    scene.pass_ms(1001);
+    assert!(scene.expire().more);
+    let Ok(Reply::Renewed(renewed)) = scene.ask(Command::Renew(Renew { election: "e".into(), token })) else {
+        panic!("no answer")
+    };
+    assert!(!renewed.in_office, "its session has ended");
+    assert_eq!(scene.leaders("e"), [("a".to_owned(), token)], "though the seat is not taken from it yet");
+    assert!(scene.win(bid(second, "e", "a")) > token, "it is another leadership");
+    assert_eq!(scene.wait(bid(second, "z", "a")).place, 2, "and another place in line");
+    while scene.expire().more {}
+    assert_eq!(scene.leaders("e").len(), 1);
+    assert_eq!(scene.look("z").candidates.len(), 2);
+}
+
+#[test]
 fn a_lock_delay_follows_an_unclean_end_and_no_other() {
     for (unclean, delayed) in [(true, true), (false, false)] {
         let mut scene = Scene::new();

@@ -48,6 +48,7 @@ impl Room<'_> {
         if self.election.seats != seats {
             return Err(Refusal::SeatsDiffer(self.election.seats));
         }
+        self.end_former(&bid.identity);
         if let Some(at) = self.election.holders.iter().position(|it| it.identity == bid.identity) {
             return Ok(self.claim_again(at, bid.session));
         }
@@ -71,6 +72,20 @@ impl Room<'_> {
         match self.election.holders.iter().find(|it| it.identity == bid.identity) {
             Some(own) => Ok(self.granted(own.token, own.session)),
             None => Ok(self.in_line(&bid.identity)),
+        }
+    }
+
+    /// A seat or place that it has by a session which is ending is lost, though it may not be taken yet: whoever heard that a leadership is gone must not find it in office again.
+    fn end_former(&mut self, identity: &str) {
+        let waits = self.election.line.find(identity).map(|it| it.session);
+        if waits.is_some_and(|it| self.sessions.live(it).is_none()) {
+            self.leave(identity);
+        }
+        let holds = self.election.holders.iter().find(|it| it.identity == identity).map(|it| (it.token, it.session));
+        if let Some((token, session)) = holds
+            && let Some(ending) = self.sessions.any(session).and_then(|it| it.ending.clone())
+        {
+            self.vacate(token, &Parting { reason: &ending.reason, to: "", unclean: ending.unclean });
         }
     }
 
