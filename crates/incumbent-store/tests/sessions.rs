@@ -99,6 +99,16 @@ fn what_was_lost_with_a_session_is_not_found_again_with_another() {
     };
     assert!(!renewed.in_office, "its session has ended");
     assert_eq!(scene.leaders("e"), [("a".to_owned(), token)], "though the seat is not taken from it yet");
+    let done = scene.transact(vec![Guard::holds("e", token)], vec![Act::Put(put("k", ""))], vec![]);
+    assert!(!done.expect("carried out").held && !scene.store.is_in_office("e", token), "and cannot write past the fence");
+    let acts = [
+        Command::Proclaim(Proclaim { election: "e".into(), token, value: "late".into() }),
+        Command::Complete(Complete { election: "e".into(), token, ..Complete::default() }),
+        Command::Ask(Ask { election: "e".into(), wish: Some(Wish { token, ..Wish::default() }), after_tenure: false }),
+    ];
+    for act in acts {
+        assert_eq!(scene.ask(act), Err(Refusal::NotInOffice(token)));
+    }
     assert!(scene.win(bid(second, "e", "a")) > token, "it is another leadership");
     assert_eq!(scene.wait(bid(second, "z", "a")).place, 2, "and another place in line");
     while scene.expire().more {}

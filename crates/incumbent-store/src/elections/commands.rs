@@ -49,8 +49,7 @@ impl Store {
     pub(crate) fn proclaim(&mut self, stamp: Stamp, asked: &Proclaim) -> Result<Reply, Refusal> {
         self.check_value(asked.value.len())?;
         let session = self.in_room(stamp, &asked.election, Unknown::Refuse, |room| {
-            let holder = room.election.holders.iter_mut().find(|it| it.token == asked.token);
-            let holder = holder.ok_or(Refusal::NotInOffice(asked.token))?;
+            let holder = room.in_office(asked.token)?;
             holder.value = asked.value.clone();
             let session = holder.session;
             room.journal.advance();
@@ -107,12 +106,13 @@ impl Store {
             return Err(Refusal::malformed("to hand over takes somebody to hand over to, and nothing else does"));
         }
         let wished = self.in_room(stamp, &asked.election, Unknown::Refuse, |room| {
-            let holder = room.election.holder(wish.token).ok_or(Refusal::NotInOffice(wish.token))?;
+            let holder = room.in_office(wish.token)?;
             let served = Time::from_nanos(holder.since_ns).after_ms(holder.tenure_ms_min);
             if asked.after_tenure && stamp.at < served {
                 return Err(Refusal::TooEarly(stamp.at.ms_until(served)));
             }
-            let identity = room.wish(wish.clone()).expect("it was just found");
+            holder.wish = Some(Box::new(wish.clone()));
+            let identity = holder.identity.clone();
             room.journal.advance();
             let wished = Wished { election: asked.election.clone(), identity, wish: wish.clone() };
             room.journal.tell(Change::Wished(Box::new(wished)));
@@ -147,7 +147,7 @@ impl Store {
             if let Some(before) = room.election.records.as_ref().and_then(|it| it.completion(&asked.job)) {
                 return Err(Refusal::AlreadyComplete(before.token));
             }
-            room.election.holder(asked.token).ok_or(Refusal::NotInOffice(asked.token))?;
+            room.in_office(asked.token)?;
             let (job, outcome) = (asked.job.clone(), asked.outcome.clone());
             let completion = Completion { job, token: asked.token, wall_ms: stamp.wall_ms, outcome };
             let max = room.limits.records_max;

@@ -281,11 +281,11 @@ impl Room<'_> {
         }
     }
 
-    /// Leaves a wish for the holder.
-    pub(crate) fn wish(&mut self, wish: crate::command::Wish) -> Option<String> {
-        let holder = self.election.holders.iter_mut().find(|it| it.token == wish.token)?;
-        holder.wish = Some(Box::new(wish));
-        Some(holder.identity.clone())
+    /// The holder in office under this token: its session lives.
+    pub(crate) fn in_office(&mut self, token: u64) -> Result<&mut Holder, Refusal> {
+        let sessions = &*self.sessions;
+        let holder = self.election.holders.iter_mut().find(|it| it.token == token && sessions.live(it.session).is_some());
+        holder.ok_or(Refusal::NotInOffice(token))
     }
 }
 
