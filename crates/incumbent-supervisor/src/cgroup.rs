@@ -221,7 +221,7 @@ mod tests {
         let (lives, foreign) =
             (parent.path().join(format!("incumbent-{}-1", getpid())), parent.path().join("somebody-4194305-1"));
         let all = [&gone, &populated, &lives, &foreign];
-        all.map(|it| fs::create_dir(it).unwrap());
+        all.iter().for_each(|it| fs::create_dir(it).unwrap());
         fs::write(populated.join("somebody"), "").unwrap();
         Cgroup::at(gone.clone()).sweep_beside(Duration::from_secs(3600));
         assert!(all.iter().all(|it| it.exists()), "not before their time");
