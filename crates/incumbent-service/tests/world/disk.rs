@@ -1,0 +1,104 @@
+//! A disk that keeps what was synced, and after a crash perhaps some of what was not: a prefix of it, never a hole.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use incumbent_protocol::chance::Chance;
+use incumbent_service::replica::{Entry, Index, Mark, Recovered, Snapshot, Vote, Write};
+
+/// What would be there after a crash.
+#[derive(Clone, Debug)]
+pub(crate) struct Disk {
+    pub(crate) vote: Vote,
+    pub(crate) snapshot: Snapshot,
+    pub(crate) state: Bytes,
+    pub(crate) entries: Vec<Entry>,
+    pending: VecDeque<Write>,
+    arriving: Vec<u8>,
+    arrived: Option<(Snapshot, Bytes)>,
+}
+
+impl Disk {
+    pub(crate) fn new(recovered: Recovered, state: Bytes) -> Disk {
+        let Recovered { vote, snapshot, entries, .. } = recovered;
+        Disk { vote, snapshot, state, entries, pending: VecDeque::new(), arriving: Vec::new(), arrived: None }
+    }
+
+    pub(crate) fn recover(&self) -> Recovered {
+        let (vote, snapshot, entries) = (self.vote, self.snapshot.clone(), self.entries.clone());
+        Recovered { vote, snapshot, snapshot_bytes: self.state.len() as u64, entries }
+    }
+
+    pub(crate) fn last(&self) -> Index {
+        self.entries.last().map_or(self.snapshot.index, |it| it.index).max(self.snapshot.index)
+    }
+
+    pub(crate) fn write(&mut self, write: Write) {
+        self.pending.push_back(write);
+    }
+
+    /// All up to `mark` is safe.
+    pub(crate) fn sync(&mut self, mark: Mark) {
+        while self.pending.front().is_some_and(|it| it.mark <= mark) {
+            let Some(write) = self.pending.pop_front() else { return };
+            self.keep(write);
+        }
+    }
+
+    /// The machine stops. What was written and not synced is lost from some point on.
+    pub(crate) fn crash(&mut self, chance: &mut Chance) {
+        let survives = chance.below(self.pending.len() as u64 + 1);
+        for _ in 0..survives {
+            let Some(write) = self.pending.pop_front() else { break };
+            self.keep(write);
+        }
+        self.pending.clear();
+        self.arriving.clear();
+        self.arrived = None;
+    }
+
+    fn keep(&mut self, write: Write) {
+        if write.reset.is_some() {
+            let (snapshot, state) = self.arrived.take().expect("a snapshot is stored before it takes the log's place");
+            assert_eq!(Some(&snapshot), write.reset.as_ref());
+            (self.snapshot, self.state) = (snapshot, state);
+            self.entries.clear();
+        }
+        if let Some(first) = write.entries.first() {
+            self.entries.retain(|it| it.index < first.index);
+            self.entries.extend(write.entries);
+        }
+        if let Some(vote) = write.vote {
+            self.vote = vote;
+        }
+    }
+
+    pub(crate) fn save(&mut self, snapshot: Snapshot, state: Bytes) {
+        (self.snapshot, self.state) = (snapshot, state);
+    }
+
+    pub(crate) fn compact(&mut self, index: Index) {
+        self.entries.retain(|it| it.index > index);
+    }
+
+    pub(crate) fn piece(&self, index: Index, offset: u64, bytes_max: u64) -> Bytes {
+        if self.snapshot.index != index {
+            return Bytes::new();
+        }
+        let from = (offset as usize).min(self.state.len());
+        let until = (from + bytes_max as usize).min(self.state.len());
+        self.state.slice(from..until)
+    }
+
+    /// A part of a snapshot from another node.
+    pub(crate) fn store(&mut self, snapshot: Snapshot, offset: u64, bytes: &[u8], last: bool) {
+        if offset == 0 {
+            self.arriving.clear();
+        }
+        assert_eq!(self.arriving.len() as u64, offset, "a part comes behind the one before it");
+        self.arriving.extend_from_slice(bytes);
+        if last {
+            self.arrived = Some((snapshot, std::mem::take(&mut self.arriving).into()));
+        }
+    }
+}
