@@ -4,7 +4,9 @@ use std::fmt;
 
 use bytes::Bytes;
 use incumbent_protocol::protocol::{NodeId, Term};
+use prost::Message;
 
+use super::letter::Outline;
 use super::roll::Roll;
 
 /// A position in the log. The first entry of a cluster stands behind its birth, which has the index 1.
@@ -318,6 +320,18 @@ pub struct Snapshot {
     pub at: ClusterTime,
     /// The members at that entry.
     pub roll: Roll,
+}
+
+impl Snapshot {
+    /// What stands in a snapshot's file before the state.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        Outline::of(self).encode_to_vec()
+    }
+
+    /// None if that was not written by [`Snapshot::to_bytes`].
+    pub fn from_bytes(bytes: &[u8]) -> Option<Snapshot> {
+        Outline::decode(bytes).ok()?.snapshot()
+    }
 }
 
 /// Who leads, as this node sees it.

@@ -66,6 +66,10 @@ pub(super) fn screen(ground: &Ground, raft: &Raft) -> Result<(), Unfit> {
             if now && ground.leads {
                 return Err(Unfit::Sender);
             }
+            // The engine takes the term of an entry that it does not have for 0, and would find that the two agree.
+            if (raft.log_term == 0) != (raft.index == 0) {
+                return Err(Unfit::Entries);
+            }
             let rising = raft.entries.iter().try_fold(raft.log_term, |before, it| (it.term >= before.max(1)).then_some(it.term));
             if rising.is_some_and(|last| last <= raft.term) { Ok(()) } else { Err(Unfit::Entries) }
         }
@@ -124,6 +128,8 @@ mod tests {
         assert_eq!(with(&[4, 3]), Err(Unfit::Entries));
         assert_eq!(with(&[3]), Err(Unfit::Entries));
         assert_eq!(with(&[6]), Err(Unfit::Entries));
+        assert_eq!(judged(&Raft { log_term: 0, ..of(Kind::Append) }), Err(Unfit::Entries));
+        assert_eq!(judged(&Raft { index: 0, ..of(Kind::Append) }), Err(Unfit::Entries));
         assert_eq!(judged(&Raft { entries: vec![Line::default()], ..of(Kind::Heartbeat) }), Err(Unfit::Entries));
     }
 }

@@ -4,11 +4,13 @@
 
 #![expect(clippy::print_stderr, reason = "figures of a run, and its trace, are for whoever asked for them")]
 
+mod scenarios;
+mod strangers;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use incumbent_service::replica::Settings;
+use incumbent_service::replica::{ReadSettings, Settings};
 
 use self::world::faults::Fault;
 use self::world::{Event, MILLISECOND, World, faults};
@@ -29,7 +31,9 @@ const STORM: u64 = 2_000 * MILLISECOND;
 
 fn live(seed: u64, record: bool) -> World {
     let (voters, spares) = [(3, 0), (3, 2), (5, 0), (1, 2)][(seed % 4) as usize];
-    let mut world = World::new(seed, voters, spares, settings());
+    // Every third world believes in leases; its clocks drift as much as it allows.
+    let reads = if seed.is_multiple_of(3) { ReadSettings::Lease { drift_ppm: 500 } } else { ReadSettings::Quorum };
+    let mut world = World::new(seed, voters, spares, Settings { reads, ..settings() });
     world.record = record.then(Vec::new);
     world.schedule(0, Event::Operate);
     world.schedule(300 * MILLISECOND, Event::Fault(Fault::Any));

@@ -44,6 +44,8 @@ pub(crate) struct World {
     /// All that has happened, for people; only kept when a run is looked at again.
     pub(crate) record: Option<Vec<String>>,
     pub(crate) wrong: Option<String>,
+    /// All that was sent, if somebody wants it.
+    pub(crate) letters: Option<Vec<Bytes>>,
 }
 
 pub(crate) struct Node {
@@ -86,6 +88,10 @@ pub(crate) struct Counts {
     /// How long it took to decide something after all was healed.
     pub(crate) healed_in: Moment,
     pub(crate) elections: u64,
+    pub(crate) writes: u64,
+    /// Parts of snapshots that were stored, and how many of them were the first.
+    pub(crate) pieces: u64,
+    pub(crate) first_pieces: u64,
 }
 
 impl Counts {
@@ -181,6 +187,7 @@ impl World {
             trace: seed,
             record: None,
             wrong: None,
+            letters: None,
         };
         for id in 0..voters + spares {
             world.start(NodeId(id));
@@ -202,6 +209,11 @@ impl World {
         self.queue.retain(|_, event| !matches!(event, Event::Fault(_)));
     }
 
+    /// No further client comes.
+    pub(crate) fn silence_clients(&mut self) {
+        self.queue.retain(|_, event| !matches!(event, Event::Operate));
+    }
+
     pub(crate) fn start(&mut self, id: NodeId) {
         let (seed, now, settings) = (self.seed, self.now, self.settings.clone());
         let run = self.chance.bits();
@@ -220,8 +232,19 @@ impl World {
         self.step(id, Input::Wake);
     }
 
-    /// The process is killed; with it goes what the disk had not synced.
+    /// The process is killed, and some of the others hear of it: its machine refuses connections from now on.
     pub(crate) fn kill(&mut self, id: NodeId) {
+        self.kill_silently(id);
+        for other in 0..self.nodes.len() as u32 {
+            if NodeId(other) != id && self.chance.happens(700_000) {
+                let (life, delay) = (self.nodes[other as usize].life, self.chance.below(3 * MILLISECOND));
+                self.schedule(self.now + delay, Event::Given { node: NodeId(other), life, input: Input::Refused(id) });
+            }
+        }
+    }
+
+    /// The process is killed; with it goes what the disk had not synced.
+    pub(crate) fn kill_silently(&mut self, id: NodeId) {
         let mut chance = Chance::new(self.chance.bits());
         let node = self.node(id);
         if node.replica.take().is_none() {
@@ -231,13 +254,6 @@ impl World {
         self.counts.crashes += 1;
         self.operations.retain(|(at, _), _| *at != id);
         self.note(|| format!("{id} is killed"));
-        // Its machine refuses connections from now on, and some of the others hear of it.
-        for other in 0..self.nodes.len() as u32 {
-            if NodeId(other) != id && self.chance.happens(700_000) {
-                let (life, delay) = (self.nodes[other as usize].life, self.chance.below(3 * MILLISECOND));
-                self.schedule(self.now + delay, Event::Given { node: NodeId(other), life, input: Input::Refused(id) });
-            }
-        }
     }
 
     /// Runs until `until`, or until something is wrong.
@@ -390,10 +406,14 @@ impl World {
         match effect {
             Effect::Send { to, bytes, .. } => {
                 self.oracle.on_send(id, to, &bytes, &node.disk)?;
+                if let Some(letters) = &mut self.letters {
+                    letters.push(bytes.clone());
+                }
                 self.post(id, to, bytes);
             }
             Effect::Write(write) => {
                 self.oracle.on_write(id, &write.entries)?;
+                self.counts.writes += 1;
                 let mark = write.mark;
                 node.disk.write(write);
                 let delay = self.chance.between(Duration::from_micros(100), Duration::from_millis(2)).as_nanos() as u64;
@@ -469,6 +489,8 @@ impl World {
             }
             Effect::StorePiece { snapshot, offset, bytes, last } => {
                 let index = snapshot.index;
+                self.counts.pieces += 1;
+                self.counts.first_pieces += u64::from(offset == 0);
                 node.disk.store(snapshot, offset, &bytes, last);
                 if last {
                     let delay = self.chance.below(5 * MILLISECOND);
@@ -516,6 +538,24 @@ impl World {
         if let Some(record) = &mut self.record {
             record.push(format!("{:>9.3} {}", self.now as f64 / MILLISECOND as f64, line()));
         }
+    }
+
+    /// Runs until something is so, for at most that long. False if it never was.
+    pub(crate) fn until(&mut self, span: Moment, so: impl Fn(&World) -> bool) -> bool {
+        let limit = self.now + span;
+        while self.now < limit && self.wrong.is_none() {
+            if so(self) {
+                return true;
+            }
+            let next = self.queue.keys().next().map_or(limit, |(at, _)| *at).min(limit);
+            self.run(next);
+        }
+        so(self)
+    }
+
+    /// Cuts what goes from one node to another; both ways, if that is called twice.
+    pub(crate) fn cut(&mut self, from: NodeId, to: NodeId) {
+        self.network.cut.insert((from, to));
     }
 
     /// Who leads, if anyone believes so; with the greatest term.

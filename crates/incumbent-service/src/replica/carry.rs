@@ -1,0 +1,243 @@
+//! Carrying out what the engine wants: what is sent, what is written first, what is handed out, and what is passed on to the engine or the leader.
+
+use incumbent_protocol::protocol::NodeId;
+use incumbent_protocol::time::Instant;
+
+use super::engine::{Outgoing, Turn};
+use super::exchange::{ClusterTime, Committed, Content, Effect, Entry, Index, Item, Lane, Mark, Snapshot, Write};
+use super::letter::{self, Ask, Body, Returned, Tell};
+use super::{Replica, Unsafe, content};
+
+impl Replica {
+    /// Does all that can be done now.
+    pub(super) fn settle(&mut self, now: Instant, out: &mut Vec<Effect>) {
+        self.proposals.expire(now, self.engine.leader(), out);
+        self.reads.expire(now, self.settings.election_timeout(), self.engine.leader(), out);
+        let late = self.unsafe_turns.front().is_some_and(|it| it.since + self.settings.disk_patience <= now);
+        if late || self.tempo.too_late(&self.settings) {
+            self.give_away(now);
+        }
+        for peer in self.streams.expire(now, self.engine.term(), &self.settings, out) {
+            self.engine.snapshot_sent(peer, false);
+        }
+        loop {
+            self.carry_out(now, out);
+            self.note_role(now, out);
+            if self.halted || !(self.pass_proposals(now, out) | self.pass_reads(now, out)) {
+                break;
+            }
+        }
+        self.reads.on_handed(self.handed, out);
+        self.want_snapshot(out);
+    }
+
+    /// Carries out the engine's turns until it wants nothing more.
+    fn carry_out(&mut self, now: Instant, out: &mut Vec<Effect>) {
+        while !self.halted
+            && !self.engine.settling()
+            && let Some(turn) = self.engine.turn()
+        {
+            self.carry_out_one(now, turn, out);
+        }
+    }
+
+    fn carry_out_one(&mut self, now: Instant, mut turn: Turn, out: &mut Vec<Effect>) {
+        let bound = turn.binding || self.unsafe_turns.iter().any(|it| it.binding);
+        if bound {
+            // Not even a leader's entries: a lone voter that forgot its term would lead in it twice.
+            turn.held.splice(0..0, turn.prompt.drain(..));
+        } else {
+            // That this node hears its leader promises nothing about its log, so it need not wait for the disk.
+            let free = turn.held.extract_if(.., |it| it.letter.kind == letter::Kind::HeartbeatAnswer as i32);
+            turn.prompt.extend(free);
+        }
+        for letter in turn.prompt {
+            send(letter, out);
+        }
+        let vote = turn.vote.or(self.vote_owed.take());
+        let writes = turn.reset.is_some() || !turn.entries.is_empty() || turn.must_sync;
+        if writes {
+            self.last_mark = Mark(self.last_mark.0 + 1);
+        } else {
+            self.vote_owed = vote;
+        }
+        let kept = Unsafe {
+            mark: self.last_mark,
+            turn: turn.number,
+            held: turn.held,
+            binding: turn.binding,
+            appends: !turn.entries.is_empty(),
+            since: now,
+        };
+        if writes {
+            let (mark, must_sync) = (self.last_mark, turn.must_sync);
+            out.push(Effect::Write(Write { mark, reset: turn.reset, entries: turn.entries, vote, must_sync }));
+            self.unsafe_turns.push_back(kept);
+        } else if self.unsafe_turns.is_empty() {
+            for letter in kept.held {
+                send(letter, out);
+            }
+            self.on_safe(kept.turn, out);
+        } else {
+            self.unsafe_turns.push_back(kept);
+        }
+        for peer in turn.behind {
+            let saved = self.engine.saved().clone();
+            self.streams.send(now, peer, self.engine.term(), &saved, self.saved_bytes, out);
+        }
+        for (context, index) in turn.reads {
+            for (to, ask) in self.reads.on_confirmed(&context, index, &self.settings) {
+                tell(to, &ask, Some(index), out);
+            }
+        }
+        self.hand_out(turn.committed, out);
+    }
+
+    /// Hands out what is decided. Changes of members take effect here.
+    fn hand_out(&mut self, entries: Vec<Entry>, out: &mut Vec<Effect>) {
+        let mut committed = Vec::with_capacity(entries.len());
+        let mut news = Vec::new();
+        for entry in entries {
+            let index = entry.index;
+            let Some(content) = self.read_content(&entry, &mut news) else {
+                out.push(Effect::Commit(committed));
+                out.push(Effect::Halt { index });
+                self.halted = true;
+                return;
+            };
+            self.handed = index;
+            committed.push(Committed { index, term: entry.term, content });
+            self.proposals.on_decided(entry.term, out);
+        }
+        if !committed.is_empty() {
+            out.push(Effect::Commit(committed));
+            out.append(&mut news);
+            self.engine.applied(self.handed);
+        }
+    }
+
+    /// None if it cannot be read: then this node must not go on, for it would not know what the others know.
+    fn read_content(&mut self, entry: &Entry, news: &mut Vec<Effect>) -> Option<Content> {
+        match content::kind(&entry.bytes)? {
+            content::Kind::Nothing => Some(Content::Nothing),
+            content::Kind::Batch => {
+                let batch = content::read_batch(&entry.bytes)?;
+                let item = |it: content::BatchItem| Item { tag: self.proposals.on_item(it.source), payload: it.payload };
+                Some(Content::Batch { at: ClusterTime(batch.at), items: batch.items.into_iter().map(item).collect() })
+            }
+            content::Kind::Change => {
+                let change = content::read_change(&content::undress_change(&entry.bytes))?;
+                let tag = change.source().and_then(|source| self.proposals.on_item(source));
+                // What makes no sense any longer changes nothing, and does so on every node.
+                if let Some(roll) = change.read_steps().and_then(|steps| self.engine.apply_change(&steps)) {
+                    news.push(Effect::Members { index: entry.index, roll });
+                }
+                Some(Content::Members { tag, roll: self.engine.roll().clone() })
+            }
+        }
+    }
+
+    fn note_role(&mut self, now: Instant, out: &mut Vec<Effect>) {
+        let role = self.engine.role();
+        // A lone voter is elected before its own vote is safe: it leads when it is, or it might lead the same term in two lives (S1).
+        let premature = role.leads && self.unsafe_turns.iter().any(|it| it.binding);
+        if role == self.told || premature {
+            return;
+        }
+        let was = std::mem::replace(&mut self.told, role);
+        out.push(Effect::Role(role));
+        if role.leads && (!was.leads || was.term != role.term) {
+            self.office = Some((now, self.engine.time()));
+        } else if !role.leads {
+            self.office = None;
+            self.streams.stop_sending();
+        }
+        self.tempo.on_role(role);
+        for (to, ask) in self.reads.on_new_role(role.leads) {
+            tell(to, &ask, None, out);
+        }
+    }
+
+    /// Appends or forwards what is queued. Whether the engine may want something now.
+    fn pass_proposals(&mut self, now: Instant, out: &mut Vec<Effect>) -> bool {
+        if self.proposals.is_empty() {
+            return false;
+        }
+        let term = self.engine.term();
+        let mut returned = Vec::new();
+        let mut appended = false;
+        if self.engine.leads() {
+            // While the disk is at work, proposals gather: one write then takes all of them.
+            let busy = self.engine.transferring() || self.unsafe_turns.iter().any(|it| it.appends);
+            let Some(at) = self.cluster_time(now).filter(|_| !busy) else { return false };
+            while let Some(batch) = self.proposals.next_batch(term, at, &self.settings, &mut returned, out) {
+                if self.engine.propose(content::write_batch(&batch)).is_err() {
+                    self.proposals.put_back(batch, term);
+                    break;
+                }
+                appended = true;
+            }
+        } else if let Some(leader) = self.engine.leader() {
+            while let Some(forward) = self.proposals.next_forward(term, &self.settings, &mut returned, out) {
+                out.push(Effect::Send { to: leader, lane: Lane::Bulk, bytes: letter::seal(Body::Forward(forward)) });
+            }
+        }
+        for (to, meant, run, tag) in returned {
+            give_back(to, Returned { run, term: meant.0, tags: vec![tag], full: false }, out);
+        }
+        appended
+    }
+
+    /// Asks a quorum, or the leader, for what waits to be read. Whether the engine may want something now.
+    fn pass_reads(&mut self, now: Instant, out: &mut Vec<Effect>) -> bool {
+        let term = self.engine.term();
+        if self.engine.leads() {
+            if !self.engine.knows_commit() {
+                return false;
+            }
+            if self.reads.lease_holds(now, term) {
+                let commit = self.engine.commit();
+                for (to, ask) in self.reads.confirm_by_lease(commit) {
+                    tell(to, &ask, Some(commit), out);
+                }
+            } else if let Some(context) = self.reads.next_round(now, term) {
+                self.engine.read(context);
+                return true;
+            }
+        } else if let Some(leader) = self.engine.leader()
+            && let Some(ask) = self.reads.next_ask(now, leader, term)
+        {
+            out.push(Effect::Send { to: leader, lane: Lane::Prompt, bytes: letter::seal(Body::Ask(ask)) });
+        }
+        false
+    }
+
+    /// Wants a snapshot when the log has grown. Not while one is on its way to somebody: it would be taken from under it.
+    fn want_snapshot(&mut self, out: &mut Vec<Effect>) {
+        let grown = self.handed.saturating_sub(self.engine.saved().index);
+        let full = grown >= self.settings.snapshot_entries || self.engine.log_bytes() >= self.settings.snapshot_bytes;
+        let due = grown > 0 && (full || self.engine.snapshot_wanted());
+        let busy = self.taking.is_some() || (self.streams.sending() && !self.engine.snapshot_wanted());
+        if self.halted || !due || busy || self.engine.settling() {
+            return;
+        }
+        let Some(term) = self.engine.term_at(self.handed) else { return };
+        let at = self.engine.time_at(self.handed);
+        let snapshot = Snapshot { index: self.handed, term, at, roll: self.engine.roll().clone() };
+        self.taking = Some(snapshot.clone());
+        out.push(Effect::TakeSnapshot(snapshot));
+    }
+}
+
+pub(super) fn send(letter: Outgoing, out: &mut Vec<Effect>) {
+    out.push(Effect::Send { to: letter.to, lane: letter.lane, bytes: letter::seal(Body::Raft(letter.letter)) });
+}
+
+pub(super) fn tell(to: NodeId, ask: &Ask, index: Option<Index>, out: &mut Vec<Effect>) {
+    let tell = Tell { run: ask.run, round: ask.round, index };
+    out.push(Effect::Send { to, lane: Lane::Prompt, bytes: letter::seal(Body::Tell(tell)) });
+}
+
+pub(super) fn give_back(to: NodeId, returned: Returned, out: &mut Vec<Effect>) {
+    out.push(Effect::Send { to, lane: Lane::Prompt, bytes: letter::seal(Body::Returned(returned)) });
+}

@@ -1,0 +1,332 @@
+//! One fault at a time, and what it may cost. The numbers are those of the fault catalogue.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use incumbent_protocol::protocol::{NodeId, Term};
+use incumbent_service::replica::{Effect, Input, Place, Promise, Reason, Settings, Step, Tag, promise};
+
+use super::world::{Event, MILLISECOND, Moment, World};
+use super::{settings, timeout};
+
+fn id(number: u32) -> NodeId {
+    NodeId(number)
+}
+
+/// A cluster that has a leader, and clients that are at work.
+fn led(seed: u64, voters: u32, spares: u32) -> (World, NodeId, Term) {
+    led_with(seed, voters, spares, settings())
+}
+
+fn led_with(seed: u64, voters: u32, spares: u32, settings: Settings) -> (World, NodeId, Term) {
+    let mut world = World::new(seed, voters, spares, settings);
+    assert!(world.until(4 * timeout(), |it| it.leader().is_some()), "nobody leads");
+    world.schedule(world.now, Event::Operate);
+    world.run(world.now + 100 * MILLISECOND);
+    let (leader, term) = world.leader().expect("led");
+    (world, leader, term)
+}
+
+fn sound(world: &World) {
+    assert_eq!(world.wrong, None);
+}
+
+fn others(world: &World, than: NodeId) -> Vec<NodeId> {
+    world.nodes.iter().map(|it| it.id).filter(|it| *it != than).collect()
+}
+
+#[test]
+fn c01_a_killed_leader_is_replaced_in_milliseconds_when_its_machine_says_so() {
+    let mut spans: Vec<Moment> = Vec::new();
+    for seed in 0..100 {
+        let (mut world, leader, _) = led(seed, 3 + 2 * (seed % 2) as u32, 0);
+        world.kill_silently(leader);
+        let killed = world.now;
+        for other in others(&world, leader) {
+            let (life, delay) = (world.node(other).life, world.chance.below(2 * MILLISECOND));
+            world.schedule(killed + delay, Event::Given { node: other, life, input: Input::Refused(leader) });
+        }
+        let decided = world.oracle.highest();
+        // The first entry of the new leader, and something behind it.
+        assert!(world.until(4 * timeout(), |it| it.oracle.highest() > decided + 1), "seed {seed}: nothing is decided");
+        spans.push((world.now - killed) / 1_000);
+        sound(&world);
+    }
+    spans.sort_unstable();
+    let (half, most) = (spans[50], spans[98]);
+    eprintln!("leader killed, first write decided: p50 {half} us, p99 {most} us");
+    assert!(half <= 15_000 && most <= 60_000, "p50 {half} us, p99 {most} us");
+}
+
+#[test]
+fn c29_messages_that_are_lost_prove_nothing() {
+    let (mut world, leader, term) = led(1, 3, 0);
+    for _ in 0..50 {
+        for other in others(&world, leader) {
+            world.step(other, Input::Unreachable(leader));
+            world.step(leader, Input::Unreachable(other));
+            // Nor does the death of somebody who does not lead.
+            let third = others(&world, leader).into_iter().find(|it| *it != other).expect("three nodes");
+            world.step(other, Input::Refused(third));
+        }
+        world.run(world.now + 5 * MILLISECOND);
+    }
+    assert_eq!(world.leader(), Some((leader, term)));
+    sound(&world);
+}
+
+#[test]
+fn c02_a_hand_over_fails_no_request() {
+    for seed in 0..40 {
+        let (mut world, leader, term) = led(seed, 3, 0);
+        let before = (world.counts.refused, world.counts.unknown, world.counts.done);
+        world.step(leader, Input::Transfer { to: None });
+        let handed = world.now;
+        assert!(world.until(timeout(), |it| it.leader().is_some_and(|(now, at)| now != leader && at > term)), "seed {seed}");
+        assert!(world.now - handed < 20 * MILLISECOND, "seed {seed}: it took {} us", (world.now - handed) / 1_000);
+        world.run(world.now + 200 * MILLISECOND);
+        assert_eq!((world.counts.refused, world.counts.unknown), (before.0, before.1), "seed {seed}");
+        assert!(world.counts.done > before.2 + 10);
+        sound(&world);
+    }
+}
+
+#[test]
+fn c03_a_leader_that_stood_still_answers_nothing_from_the_past() {
+    for seed in 0..30 {
+        let (mut world, leader, _) = led(seed, 3, 0);
+        let until = world.now + 500 * MILLISECOND + world.chance.below(500 * MILLISECOND);
+        world.node(leader).paused_until = until;
+        assert!(
+            world.until(3 * timeout(), |it| it.leader().is_some_and(|(now, _)| now != leader)),
+            "seed {seed}: nobody takes over"
+        );
+        world.run(until + MILLISECOND);
+        for _ in 0..20 {
+            world.read(leader);
+            world.run(world.now + 2 * MILLISECOND);
+        }
+        world.run(world.now + 300 * MILLISECOND);
+        sound(&world);
+    }
+}
+
+#[test]
+fn c10_a_leader_whose_disk_hangs_gives_the_leadership_away() {
+    for seed in 0..30 {
+        let (mut world, leader, _) = led(seed, 3, 0);
+        world.node(leader).disk_hangs_until = world.now + 20 * timeout();
+        let hung = world.now;
+        let decided = world.oracle.highest();
+        let taken = |it: &World| it.leader().is_some_and(|(now, _)| now != leader) && it.oracle.highest() > decided + 3;
+        assert!(world.until(3 * timeout(), taken), "seed {seed}: {:?}", world.leader());
+        assert!(world.now - hung < 2 * timeout(), "seed {seed}: it took {} ms", (world.now - hung) / MILLISECOND);
+        sound(&world);
+    }
+}
+
+#[test]
+fn c12_a_leader_that_is_always_woken_late_gives_the_leadership_away() {
+    let (mut world, leader, _) = led(5, 3, 0);
+    let mut rounds = 0;
+    while world.leader().is_some_and(|(now, _)| now == leader) && rounds < 40 {
+        let until = world.now + 90 * MILLISECOND;
+        world.node(leader).paused_until = until;
+        world.run(until + 2 * MILLISECOND);
+        rounds += 1;
+    }
+    assert!(rounds < 12, "it still leads");
+    sound(&world);
+}
+
+#[test]
+fn c17_a_link_between_leader_and_one_follower_burns_no_term() {
+    for seed in 0..20 {
+        let (mut world, leader, term) = led(seed, 3, 0);
+        let other = others(&world, leader)[0];
+        world.cut(leader, other);
+        if seed % 2 == 0 {
+            world.cut(other, leader);
+        }
+        let decided = world.oracle.highest();
+        world.run(world.now + 5 * timeout());
+        assert_eq!((world.leader(), world.term()), (Some((leader, term)), term), "seed {seed}");
+        assert!(world.oracle.highest() > decided + 20);
+        world.network.cut.clear();
+        world.run(world.now + 3 * timeout());
+        assert_eq!(world.term(), term, "seed {seed}: a node that comes back disturbs");
+        sound(&world);
+    }
+}
+
+#[test]
+fn c19_a_leader_that_hears_nobody_stops() {
+    let (mut world, leader, _) = led(7, 3, 0);
+    for other in others(&world, leader) {
+        world.cut(other, leader);
+    }
+    let leads = |it: &World, id: NodeId| it.nodes[id.0 as usize].replica.as_ref().is_some_and(|it| it.view().role.leads);
+    assert!(world.until(timeout() + 10 * MILLISECOND, |it| !leads(it, leader)), "it leads on");
+    assert!(world.until(3 * timeout(), |it| it.leader().is_some_and(|(now, _)| now != leader)), "nobody follows it");
+    sound(&world);
+}
+
+#[test]
+fn c26_delays_below_a_quarter_of_the_timeout_burn_no_term() {
+    let (mut world, leader, term) = led(9, 5, 0);
+    world.network.delay = (Duration::from_millis(1), Duration::from_millis(24));
+    world.run(world.now + 20 * timeout());
+    world.network.delay = (Duration::from_micros(50), Duration::from_micros(100));
+    world.run(world.now + 5 * timeout());
+    assert_eq!(world.leader(), Some((leader, term)));
+    sound(&world);
+}
+
+/// Makes a learner of a node, and then a voter.
+fn add(world: &mut World, leader: NodeId, node: NodeId) {
+    world.change(leader, vec![Step::Learner(node)]);
+    let learnt = |it: &World| it.handed(node) + 5 >= it.oracle.highest() && it.oracle.roll().learners().contains(&node);
+    assert!(world.until(10 * timeout(), learnt), "{node} does not learn");
+    // The leader must have heard that it has.
+    world.run(world.now + 50 * MILLISECOND);
+    world.change(leader, vec![Step::Voter(node)]);
+    assert!(world.until(timeout(), |it| it.oracle.roll().voters().contains(&node)), "{node} does not vote");
+    world.run(world.now + 20 * MILLISECOND);
+}
+
+#[test]
+fn members_come_by_a_snapshot_and_go_and_the_leader_goes_too() {
+    for seed in 0..20 {
+        let (mut world, leader, _) = led(seed, 3, 1);
+        add(&mut world, leader, id(3));
+        world.change(leader, vec![Step::Remove(leader)]);
+        let gone = |it: &World| !it.oracle.roll().contains(leader) && it.leader().is_some_and(|(now, _)| now != leader);
+        let removed = world.now;
+        assert!(world.until(timeout(), gone), "seed {seed}: C54: a leader that was removed leads on, or nobody does");
+        assert!(world.now - removed < 30 * MILLISECOND, "seed {seed}: it took {} us", (world.now - removed) / 1_000);
+        // It does not know that it was removed, and must not disturb those that are left (C54).
+        world.run(world.now + timeout());
+        let term = world.term();
+        world.run(world.now + 10 * timeout());
+        assert_eq!(world.term(), term, "seed {seed}");
+        sound(&world);
+    }
+}
+
+#[test]
+fn several_members_change_together_and_the_change_ends_by_itself_also_if_the_leader_dies() {
+    for seed in 0..20 {
+        let (mut world, leader, _) = led(seed, 3, 2);
+        for spare in [3, 4] {
+            world.change(leader, vec![Step::Learner(id(spare))]);
+            assert!(world.until(10 * timeout(), |it| it.handed(id(spare)) + 5 >= it.oracle.highest()));
+        }
+        world.run(world.now + 50 * MILLISECOND);
+        let leaving = others(&world, leader)[0];
+        world.change(leader, vec![Step::Voter(id(3)), Step::Voter(id(4)), Step::Remove(leaving)]);
+        if seed % 2 == 0 {
+            assert!(world.until(timeout(), |it| it.oracle.roll().joint()), "seed {seed}: the change does not begin");
+            world.kill(leader);
+        }
+        let ended = |it: &World| !it.oracle.roll().joint() && it.oracle.roll().voters().len() == 4;
+        assert!(world.until(10 * timeout(), ended), "seed {seed}: {:?}", world.oracle.roll());
+        sound(&world);
+    }
+}
+
+#[test]
+fn a_change_that_makes_no_sense_is_refused() {
+    let (mut world, leader, _) = led(2, 3, 1);
+    let ask = |world: &mut World, steps: Vec<Step>| refusal(world, leader, Input::Change { tag: Tag(u64::MAX), steps });
+    assert_eq!(ask(&mut world, vec![]), Some(Reason::BadChange));
+    assert_eq!(ask(&mut world, vec![Step::Remove(id(9))]), Some(Reason::BadChange));
+    assert_eq!(ask(&mut world, vec![Step::Voter(leader)]), Some(Reason::BadChange));
+    assert_eq!(ask(&mut world, (0..3).map(|it| Step::Remove(id(it))).collect()), Some(Reason::BadChange));
+    assert_eq!(ask(&mut world, vec![Step::Voter(id(3))]), Some(Reason::Behind));
+    assert_eq!(ask(&mut world, vec![Step::Learner(id(3))]), None);
+    assert_eq!(ask(&mut world, vec![Step::Remove(id(3))]), Some(Reason::ChangeUnderWay));
+}
+
+#[test]
+fn a_snapshot_that_is_interrupted_goes_on_where_it_was() {
+    let mut interrupted = 0;
+    for seed in 0..10 {
+        let (mut world, leader, _) = led(seed, 3, 1);
+        world.run(world.now + 400 * MILLISECOND);
+        world.change(leader, vec![Step::Learner(id(3))]);
+        assert!(world.until(10 * timeout(), |it| it.counts.pieces > 0), "seed {seed}: no part has come");
+        world.cut(leader, id(3));
+        world.run(world.now + timeout() / 2);
+        if world.counts.installs == 0 {
+            interrupted += 1;
+        }
+        world.network.cut.clear();
+        assert!(world.until(10 * timeout(), |it| it.counts.installs > 0), "seed {seed}: it is never installed");
+        assert_eq!(world.counts.first_pieces, 1, "seed {seed}: it was begun anew");
+        sound(&world);
+    }
+    assert!(interrupted > 5);
+}
+
+#[test]
+fn a_single_node_leads_at_once() {
+    let mut world = World::new(1, 1, 0, settings());
+    world.write(id(0));
+    assert!(world.until(10 * MILLISECOND, |it| it.counts.done == 1));
+    sound(&world);
+}
+
+#[test]
+fn what_comes_while_the_disk_is_busy_is_one_write() {
+    let (mut world, leader, _) = led(4, 3, 0);
+    world.silence_clients();
+    world.run(world.now + 50 * MILLISECOND);
+    let (writes, done) = (world.counts.writes, world.counts.done);
+    for _ in 0..500 {
+        world.write(leader);
+    }
+    world.run(world.now + 50 * MILLISECOND);
+    assert_eq!(world.counts.done - done, 500);
+    assert!(world.counts.writes - writes <= 12, "{} writes on three nodes", world.counts.writes - writes);
+    sound(&world);
+}
+
+/// Gives a node something, without carrying out what it wants; what is refused, and why.
+fn refusal(world: &mut World, at: NodeId, input: Input) -> Option<Reason> {
+    let now = world.now;
+    let clock = world.node(at).clock(now);
+    let mut effects = Vec::new();
+    world.node(at).replica.as_mut()?.step(clock, input, &mut effects);
+    effects.iter().find_map(|it| if let Effect::Reject { why, .. } = it { Some(*why) } else { None })
+}
+
+fn proposal(tag: u64, length: usize, place: Place) -> Input {
+    Input::Propose { tag: Tag(tag), payload: Bytes::from(vec![0; length]), place }
+}
+
+#[test]
+fn l3_what_a_leader_decides_by_its_clock_counts_in_its_own_term_alone() {
+    let (mut world, leader, term) = led(6, 3, 0);
+    let follower = others(&world, leader)[0];
+    assert_eq!(refusal(&mut world, leader, proposal(u64::MAX, 8, Place::Here(term))), None);
+    assert_eq!(refusal(&mut world, leader, proposal(u64::MAX - 1, 8, Place::Here(Term(term.0 - 1)))), Some(Reason::NotHere));
+    assert_eq!(refusal(&mut world, follower, proposal(u64::MAX, 8, Place::Here(term))), Some(Reason::NotHere));
+}
+
+#[test]
+fn what_is_too_long_or_too_much_is_refused() {
+    let few = Settings { proposals_max: 10, payload_bytes_max: 1000, ..settings() };
+    let (mut world, leader, _) = led_with(8, 3, 0, few);
+    world.silence_clients();
+    world.run(world.now + timeout());
+    let place = Place::Anywhere;
+    assert_eq!(refusal(&mut world, leader, proposal(1 << 60, 1001, place)), Some(Reason::TooLong));
+    let refused: Vec<_> = (0..12).map(|it| refusal(&mut world, leader, proposal((1 << 61) + it, 8, place))).collect();
+    assert_eq!(refused.iter().filter(|it| **it == Some(Reason::Full)).count(), 2);
+}
+
+#[test]
+fn a_letter_shows_what_it_promises() {
+    assert_eq!(promise(&Bytes::from_static(b"\n\x04\x08\x03\x10\x02")), Some(Promise::Leads(Term(2))));
+    assert_eq!(promise(&Bytes::from_static(b"hello")), None);
+}

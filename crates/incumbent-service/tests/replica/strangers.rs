@@ -1,0 +1,89 @@
+//! Bytes from strangers: whatever they say, no replica panics, and none believes in a term that cannot be.
+
+use bytes::{Bytes, BytesMut};
+use incumbent_protocol::chance::Chance;
+use incumbent_protocol::protocol::{NodeId, Term};
+use incumbent_service::replica::{Effect, Input};
+
+use super::settings;
+use super::world::{Event, MILLISECOND, World};
+
+/// Letters that replicas have really sent: of all kinds.
+fn letters() -> Vec<Bytes> {
+    let mut world = World::new(12, 3, 1, settings());
+    world.letters = Some(Vec::new());
+    world.schedule(0, Event::Operate);
+    world.run(600 * MILLISECOND);
+    let (leader, _) = world.leader().expect("long enough to elect one");
+    world.change(leader, vec![incumbent_service::replica::Step::Learner(NodeId(3))]);
+    world.run(world.now + 400 * MILLISECOND);
+    world.step(leader, Input::Transfer { to: None });
+    world.run(world.now + 200 * MILLISECOND);
+    world.letters.take().unwrap_or_default()
+}
+
+/// A letter that somebody has tampered with.
+fn tampered(letter: &Bytes, chance: &mut Chance) -> Bytes {
+    let mut bytes = BytesMut::from(&letter[..]);
+    for _ in 0..=chance.below(3) {
+        if bytes.is_empty() {
+            break;
+        }
+        let at = chance.below(bytes.len() as u64) as usize;
+        match chance.below(4) {
+            0 => bytes[at] ^= 1 << chance.below(8),
+            1 => bytes[at] = chance.bits() as u8,
+            2 => bytes.truncate(at),
+            // A number of ten bytes: near the greatest there is.
+            _ => {
+                let rest = bytes.split_off(at);
+                bytes.extend_from_slice(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01]);
+                bytes.extend_from_slice(&rest[rest.len().min(1)..]);
+            }
+        }
+    }
+    bytes.freeze()
+}
+
+#[test]
+fn no_bytes_make_a_replica_panic() {
+    let letters = letters();
+    assert!(letters.len() > 1_000);
+    for seed in 0..24 {
+        let mut chance = Chance::new(seed);
+        let mut world = World::new(seed, 3, 1, settings());
+        world.schedule(0, Event::Operate);
+        world.run(chance.below(800) * MILLISECOND);
+        for _ in 0..400 {
+            let letter = &letters[chance.below(letters.len() as u64) as usize];
+            let bytes = tampered(letter, &mut chance);
+            let (from, to) = (NodeId(chance.below(6) as u32), NodeId(chance.below(4) as u32));
+            // Lies are not for the oracles: who lies about votes can have two leaders.
+            let now = world.now;
+            let node = world.node(to);
+            let (clock, mut effects) = (node.clock(now), Vec::<Effect>::new());
+            if let Some(replica) = &mut node.replica {
+                replica.step(clock, Input::Receive { from, bytes }, &mut effects);
+                let marks = effects.iter().filter_map(|it| if let Effect::Write(write) = it { Some(write.mark) } else { None });
+                if let Some(mark) = marks.max() {
+                    replica.step(clock, Input::Persisted(mark), &mut Vec::new());
+                }
+                assert!(replica.view().role.term < Term(1 << 40), "a term that cannot be is believed");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_node_that_has_lost_its_disk_does_not_vote() {
+    let mut world = World::new(3, 3, 1, settings());
+    let asks = Bytes::from_static(b"\n\x08\x08\x05\x10\x09\x18\x01\x20\x05");
+    let clock = world.node(NodeId(3)).clock(0);
+    let mut effects = Vec::new();
+    let replica = world.node(NodeId(3)).replica.as_mut().expect("it lives");
+    replica.step(clock, Input::Receive { from: NodeId(0), bytes: asks.clone() }, &mut effects);
+    assert_eq!(effects, []);
+    let replica = world.node(NodeId(1)).replica.as_mut().expect("it lives");
+    replica.step(clock, Input::Receive { from: NodeId(0), bytes: asks }, &mut effects);
+    assert!(matches!(effects[..], [Effect::Write(_), ..]), "{effects:?}");
+}
