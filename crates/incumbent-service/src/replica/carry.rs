@@ -70,8 +70,7 @@ impl Replica {
             since: now,
         };
         if writes {
-            let (mark, must_sync) = (self.last_mark, turn.must_sync);
-            out.push(Effect::Write(Write { mark, reset: turn.reset, entries: turn.entries, vote, must_sync }));
+            out.push(Effect::Write(Write { mark: self.last_mark, reset: turn.reset, entries: turn.entries, vote }));
             self.unsafe_turns.push_back(kept);
         } else if self.unsafe_turns.is_empty() {
             for letter in kept.held {
@@ -216,7 +215,7 @@ impl Replica {
     fn want_snapshot(&mut self, out: &mut Vec<Effect>) {
         let grown = self.handed.saturating_sub(self.engine.saved().index);
         let full = grown >= self.settings.snapshot_entries || self.engine.log_bytes() >= self.settings.snapshot_bytes;
-        let due = grown > 0 && (full || self.engine.snapshot_wanted());
+        let due = self.handed >= self.save_from && grown > 0 && (full || self.engine.snapshot_wanted());
         let busy = self.taking.is_some() || (self.streams.sending() && !self.engine.snapshot_wanted());
         if self.halted || !due || busy || self.engine.settling() {
             return;

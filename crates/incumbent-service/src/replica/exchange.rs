@@ -71,6 +71,11 @@ pub enum Input {
         /// How long it is.
         bytes: u64,
     },
+    /// A snapshot that was asked for could not be saved: it will be asked for again when the log has grown further.
+    Unsaved {
+        /// Its index, as in the effect.
+        index: Index,
+    },
     /// A part of a snapshot, as asked for by [`Effect::ReadPiece`].
     Piece {
         /// Who waits for it.
@@ -147,7 +152,7 @@ pub enum Effect {
         /// What.
         bytes: Bytes,
     },
-    /// Write this, then give [`Input::Persisted`]. Writes are made in order; a later one may be written before an earlier one is safe.
+    /// Write this and sync it, then give [`Input::Persisted`]. Writes are made in order; one sync may serve many of them.
     Write(Write),
     /// These are decided: apply them, in order.
     Commit(Vec<Committed>),
@@ -236,8 +241,6 @@ pub struct Write {
     pub entries: Vec<Entry>,
     /// Term, vote and commit, if they have changed.
     pub vote: Option<Vote>,
-    /// Whether it must be synced before it is called persisted. A new commit index alone need not be.
-    pub must_sync: bool,
 }
 
 /// An entry as it stands in the log. `bytes` says itself of what kind it is.
@@ -354,7 +357,7 @@ pub enum Reason {
     NotHere,
     /// Others have decided: the entry was cut off, or will be.
     Superseded,
-    /// As much waits already as may wait.
+    /// As much waits already as may wait, or the log is too long because no snapshot can be saved.
     Full,
     /// The payload is longer than the limit.
     TooLong,

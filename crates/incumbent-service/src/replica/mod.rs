@@ -58,6 +58,12 @@ pub use self::settings::{BadSettings, Lateness, Reads as ReadSettings, Settings}
 /// A node may vote when it is so close to the end of the log that it will be there in a moment.
 const PROMOTION_LAG_MAX: u64 = 1_000;
 
+/// A snapshot that could not be saved is tried so often while the log grows by as much as makes one due.
+const RETRIES_PER_SNAPSHOT: u64 = 8;
+
+/// When no snapshot can be saved, nothing is appended to a log that is so many times as long as makes one due.
+const LOG_LENGTHS_MAX: u64 = 8;
+
 /// One node's part in the log. See the head of this file.
 pub struct Replica {
     id: NodeId,
@@ -82,6 +88,8 @@ pub struct Replica {
     handed: Index,
     /// The snapshot that the disk is taking.
     taking: Option<Snapshot>,
+    /// No snapshot is taken before this entry: the disk has refused one.
+    save_from: Index,
     saved_bytes: u64,
     /// The length of the snapshot that came last from another node.
     stored_bytes: u64,
@@ -146,6 +154,7 @@ impl Replica {
             office: None,
             handed,
             taking: None,
+            save_from: 0,
             saved_bytes,
             stored_bytes: 0,
             halted: false,
@@ -173,6 +182,10 @@ impl Replica {
             Input::Change { tag, steps } => self.on_change(now, tag, &steps, out),
             Input::Persisted(mark) => self.on_persisted(mark, out),
             Input::Saved { index, bytes } => self.on_saved(index, bytes, out),
+            Input::Unsaved { index } => {
+                self.taking.take_if(|it| it.index == index);
+                self.save_from = self.handed + self.settings.snapshot_entries.div_ceil(RETRIES_PER_SNAPSHOT);
+            }
             Input::Piece { to, index, offset, bytes } => {
                 let ended = self.streams.on_piece(to, self.engine.term(), index, offset, bytes, out);
                 self.on_stream_end(to, ended);
@@ -259,6 +272,7 @@ impl Replica {
             | Input::Transfer { .. }
             | Input::Persisted(_)
             | Input::Saved { .. }
+            | Input::Unsaved { .. }
             | Input::Piece { .. }
             | Input::Stored { .. }
             | Input::Unreachable(_)
@@ -294,6 +308,7 @@ impl Replica {
                 match snapshot {
                     // Nothing of it is needed here; by the engine's answer its sender learns how far this node is.
                     Some(snapshot) if snapshot.index <= self.engine.commit() => {
+                        streams::have_all(from, self.engine.term(), &snapshot, piece.total, out);
                         let _ = self.engine.accept_snapshot(from, Term(piece.term), snapshot);
                     }
                     Some(_) | None => self.streams.on_arrival(from, self.engine.term(), piece, &self.settings, out),
@@ -313,7 +328,10 @@ impl Replica {
             return;
         }
         let (run, term) = (forward.run, forward.term);
-        let (tags, full) = if self.engine.leads() && self.engine.term().0 == term {
+        let here = self.engine.leads() && self.engine.term().0 == term;
+        let (tags, full) = if here && self.log_full() {
+            (forward.items.iter().map(|it| it.tag).collect(), true)
+        } else if here {
             (self.proposals.take_guests(from, forward, &self.settings), true)
         } else if term > self.first_term.0 {
             (forward.items.iter().map(|it| it.tag).collect(), false)
@@ -331,9 +349,16 @@ impl Replica {
             && !(self.engine.leads() && self.engine.term() == term)
         {
             self.reject(tag, Reason::NotHere, out);
+        } else if self.log_full() {
+            self.reject(tag, Reason::Full, out);
         } else if let Err(why) = self.proposals.take(now, tag, payload, place, &self.settings) {
             self.reject(tag, why, out);
         }
+    }
+
+    /// Whether the log takes so much memory that nothing may be added to it.
+    fn log_full(&self) -> bool {
+        self.engine.log_bytes() > self.settings.snapshot_bytes.saturating_mul(LOG_LENGTHS_MAX)
     }
 
     fn on_change(&mut self, now: Instant, tag: Tag, steps: &[Step], out: &mut Vec<Effect>) {

@@ -221,6 +221,12 @@ impl Streams {
     }
 }
 
+/// Says that nothing of a snapshot need be sent.
+pub(super) fn have_all(to: NodeId, own: Term, snapshot: &Snapshot, total: u64, out: &mut Vec<Effect>) {
+    let have = Have { index: snapshot.index, snapshot_term: snapshot.term.0, bytes: total, refused: false, term: own.0 };
+    out.push(Effect::Send { to, lane: Lane::Prompt, bytes: letter::seal(Body::Have(have)) });
+}
+
 impl Outgoing {
     fn offer(&self, to: NodeId, term: Term) -> Effect {
         let snapshot = Some(Outline::of(&self.snapshot));

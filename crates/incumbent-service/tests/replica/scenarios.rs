@@ -140,6 +140,53 @@ fn c12_a_leader_that_is_always_woken_late_gives_the_leadership_away() {
 }
 
 #[test]
+fn c12_a_follower_that_slept_does_not_blame_the_leader() {
+    for seed in 0..10 {
+        let (mut world, leader, term) = led(seed, 3, 0);
+        let roles = world.counts.roles;
+        for follower in others(&world, leader) {
+            let until = world.now + 300 * MILLISECOND;
+            world.node(follower).paused_until = until;
+            world.run(until + 50 * MILLISECOND);
+        }
+        assert_eq!((world.leader(), world.counts.roles), (Some((leader, term)), roles), "seed {seed}");
+        sound(&world);
+    }
+}
+
+#[test]
+fn c23_whoever_reaches_a_quorum_is_found_in_any_graph_of_links() {
+    let mut possible = 0;
+    for seed in 0..120 {
+        let (mut world, ..) = led(seed, 5, 0);
+        world.silence_clients();
+        world.run(world.now + timeout());
+        // Ten links between five nodes.
+        let graph = world.chance.bits();
+        let pairs: Vec<(u32, u32)> = (0..5).flat_map(|a| (a + 1..5).map(move |b| (a, b))).collect();
+        let mut reaches = [1; 5];
+        for (bit, (a, b)) in pairs.into_iter().enumerate() {
+            if graph >> bit & 1 == 0 {
+                world.cut(id(a), id(b));
+                world.cut(id(b), id(a));
+            } else {
+                reaches[a as usize] += 1;
+                reaches[b as usize] += 1;
+            }
+        }
+        let decided = world.oracle.highest();
+        // Whoever still believes that it leads may decide nothing without a quorum.
+        world.schedule(world.now, Event::Operate);
+        let found = world.until(8 * timeout(), |it| it.oracle.highest() > decided + 2);
+        let quorum = reaches.iter().any(|it| *it >= 3);
+        possible += u32::from(quorum);
+        assert_eq!(found, quorum, "seed {seed}, graph {:010b}: {:?}", graph & 1023, world.leader());
+        sound(&world);
+    }
+    assert!(possible > 60 && possible < 120, "{possible}");
+}
+
+#[test]
 fn c17_a_link_between_leader_and_one_follower_burns_no_term() {
     for seed in 0..20 {
         let (mut world, leader, term) = led(seed, 3, 0);

@@ -89,6 +89,8 @@ pub(crate) struct Counts {
     pub(crate) healed_in: Moment,
     pub(crate) elections: u64,
     pub(crate) writes: u64,
+    /// How often a node has changed its mind about who leads.
+    pub(crate) roles: u64,
     /// Parts of snapshots that were stored, and how many of them were the first.
     pub(crate) pieces: u64,
     pub(crate) first_pieces: u64,
@@ -478,7 +480,13 @@ impl World {
                 self.counts.snapshots_taken += 1;
                 let state = node.machine.save();
                 let delay = self.chance.below(20 * MILLISECOND);
-                self.schedule(self.now + delay, Event::Saved { node: id, life, snapshot, state });
+                // A disk may be full for a while.
+                let event = if self.chance.happens(100_000) {
+                    Event::Given { node: id, life, input: Input::Unsaved { index: snapshot.index } }
+                } else {
+                    Event::Saved { node: id, life, snapshot, state }
+                };
+                self.schedule(self.now + delay, event);
             }
             Effect::Compact(index) => node.disk.compact(index),
             Effect::ReadPiece { to, index, offset, bytes_max } => {
@@ -507,6 +515,7 @@ impl World {
                 self.oracle.on_applied(id, snapshot.index, node.machine.digest)?;
             }
             Effect::Role(role) => {
+                self.counts.roles += 1;
                 if role.leads {
                     self.oracle.on_leader(id, life, replica)?;
                 }
@@ -588,7 +597,7 @@ fn brief(text: &str) -> String {
 fn fold_effect(hash: u64, effect: &Effect) -> u64 {
     match effect {
         Effect::Send { to, bytes, .. } => fold_bytes(fold(hash, &[1, u64::from(to.0)]), bytes),
-        Effect::Write(write) => fold(hash, &[2, write.mark.0, write.entries.len() as u64, u64::from(write.must_sync)]),
+        Effect::Write(write) => fold(hash, &[2, write.mark.0, write.entries.len() as u64]),
         Effect::Commit(entries) => entries.iter().fold(hash, |hash, entry| fold(hash, &[3, machine::hash(entry)])),
         Effect::ReadAt { tag, index } => fold(hash, &[4, tag.0, *index]),
         Effect::Reject { tag, .. } => fold(hash, &[5, tag.0]),
