@@ -16,6 +16,30 @@
 //! Time in the log is the leader's own, added to the last time that the log said when it was elected: it never goes back, and a change of leaders
 //! can lengthen a lease, never shorten it.
 //!
+//! A cluster of one, with a disk that is never lost:
+//! ```
+//! use incumbent_protocol::{protocol::NodeId, time::Instant};
+//! use incumbent_service::replica::{Content, Effect, Input, Place, Recovered, Replica, Roll, Settings, Tag};
+//!
+//! let roll = Roll::of([NodeId(0)]).expect("one voter");
+//! let now = Instant::ZERO;
+//! let mut replica = Replica::start(NodeId(0), 1, 7, Settings::lan(), Recovered::birth(roll), now).expect("a birth");
+//! let mut inputs = vec![Input::Propose { tag: Tag(1), payload: "hello".into(), place: Place::Anywhere }];
+//! let mut applied = Vec::new();
+//! while let Some(input) = inputs.pop() {
+//!     let mut effects = Vec::new();
+//!     replica.step(now, input, &mut effects);
+//!     for effect in effects {
+//!         match effect {
+//!             Effect::Write(write) => inputs.push(Input::Persisted(write.mark)),
+//!             Effect::Commit(entries) => applied.extend(entries.into_iter().map(|it| it.content)),
+//!             _ => {}
+//!         }
+//!     }
+//! }
+//! assert!(matches!(&applied[..], [Content::Nothing, Content::Batch { items, .. }] if items[0].tag == Some(Tag(1))));
+//! ```
+//!
 //! Left to the driver: lines and who is at their other end, the disk, applying what is decided. Left to the store: that a request which was
 //! proposed twice has one effect.
 
