@@ -193,4 +193,15 @@ mod tests {
         assert_eq!((read.read_steps(), read.source()), (Some(steps.to_vec()), Some(source)));
         assert_eq!(read_change(&[]).and_then(|it| it.read_steps()), Some(vec![]));
     }
+
+    /// A log is read by later releases: what stands in it never changes its meaning.
+    #[test]
+    fn the_bytes_of_entries_never_change() {
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let source = Source::of(NodeId(3), 77, Tag(5));
+        let batch = Batch { at: 9, items: vec![BatchItem { source, payload: Bytes::from_static(b"abc") }] };
+        assert_eq!(hex(&write_batch(&batch)), "01080912140a0d0803114d0000000000000018051203616263");
+        let change = Change::new(&[Step::Voter(NodeId(0)), Step::Remove(NodeId(9))], source);
+        assert_eq!(hex(&dress_change(&change.bare())), "021202100112040801100a1a0d0803114d000000000000001805");
+    }
 }

@@ -286,4 +286,52 @@ mod tests {
         assert_eq!(Outline { term: 0, ..good.clone() }.snapshot(), None);
         assert_eq!(Outline { index: 0, ..good }.snapshot(), None);
     }
+
+    /// Nodes of two releases talk to each other while a cluster is upgraded (C57): numbers of fields are for ever.
+    #[test]
+    fn the_bytes_of_letters_never_change() {
+        let hex = |body: Body| seal(body).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let entries = vec![Line { term: 4, bytes: Bytes::from_static(b"e") }];
+        let context = Bytes::from_static(b"c");
+        let raft = Raft {
+            kind: 1,
+            term: 2,
+            log_term: 3,
+            index: 4,
+            entries,
+            commit: 5,
+            commit_term: 6,
+            reject: true,
+            reject_hint: 7,
+            context,
+            transfer: true,
+        };
+        assert_eq!(hex(Body::Raft(raft)), "0a1c08011002180320042a05080412016530053806400148075201635801");
+        let item = ForwardItem { tag: 9, payload: Bytes::from_static(b"p") };
+        assert_eq!(
+            hex(Body::Forward(Forward { term: 2, run: 3, items: vec![item], number: 4 })),
+            "121408021103000000000000001a0508091201702004"
+        );
+        assert_eq!(
+            hex(Body::Returned(Returned { run: 3, term: 2, tags: vec![9, 300], full: true })),
+            "1a1209030000000000000010021a0309ac022001"
+        );
+        assert_eq!(hex(Body::Ask(Ask { run: 3, round: 4 })), "220b0903000000000000001004");
+        assert_eq!(hex(Body::Tell(Tell { run: 3, round: 4, index: Some(5) })), "2a0d09030000000000000010041805");
+        let outline = Outline {
+            index: 1,
+            term: 2,
+            at: 3,
+            voters: vec![0, 1],
+            learners: vec![2],
+            outgoing: vec![3],
+            learners_next: vec![4],
+        };
+        let piece = Piece { term: 2, snapshot: Some(outline), total: 9, offset: 8, bytes: Bytes::from_static(b"s") };
+        assert_eq!(hex(Body::Piece(piece)), "321e08021213080110021803220200012a01023201033a0104180920082a0173");
+        assert_eq!(
+            hex(Body::Have(Have { index: 1, snapshot_term: 2, bytes: 3, refused: true, term: 4 })),
+            "3a0a08011002180320012804"
+        );
+    }
 }

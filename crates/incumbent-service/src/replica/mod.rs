@@ -433,7 +433,9 @@ impl Replica {
 
     fn on_persisted(&mut self, mark: Mark, out: &mut Vec<Effect>) {
         let mut last = None;
-        while let Some(turn) = self.unsafe_turns.pop_front_if_marked(mark) {
+        while self.unsafe_turns.front().is_some_and(|it| it.mark <= mark)
+            && let Some(turn) = self.unsafe_turns.pop_front()
+        {
             last = Some(turn.turn);
             for letter in turn.held {
                 send(letter, out);
@@ -497,17 +499,5 @@ impl Replica {
         } else {
             self.transfer(now, None);
         }
-    }
-}
-
-/// Turns in the order of their marks.
-trait Marked {
-    /// The oldest, if it is safe once `mark` is.
-    fn pop_front_if_marked(&mut self, mark: Mark) -> Option<Unsafe>;
-}
-
-impl Marked for VecDeque<Unsafe> {
-    fn pop_front_if_marked(&mut self, mark: Mark) -> Option<Unsafe> {
-        if self.front().is_some_and(|it| it.mark <= mark) { self.pop_front() } else { None }
     }
 }
