@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use incumbent_protocol::protocol::{NodeId, Term};
-use incumbent_service::replica::{Effect, Input, Place, Promise, Reason, Settings, Step, Tag, promise};
+use incumbent_service::replica::{Effect, Input, Place, Promise, ReadSettings, Reason, Settings, Step, Tag, promise};
 
 use super::world::{Event, MILLISECOND, Moment, World};
 use super::{settings, timeout};
@@ -109,6 +109,195 @@ fn c03_a_leader_that_stood_still_answers_nothing_from_the_past() {
         world.run(world.now + 300 * MILLISECOND);
         sound(&world);
     }
+}
+
+fn leased() -> Settings {
+    Settings { reads: ReadSettings::Lease { drift_ppm: 500 }, ..settings() }
+}
+
+/// Asks for a read and lets its round come back: from then on the leader believes that it leads.
+fn renew(world: &mut World, leader: NodeId) {
+    world.read(leader);
+    let reads = world.counts.reads;
+    assert!(world.until(20 * MILLISECOND, |it| it.counts.reads > reads), "no read is answered");
+}
+
+/// Whether `leader` still answers, on its own, what it is asked.
+fn answers_alone(world: &mut World, leader: NodeId) -> bool {
+    let reads = world.counts.reads;
+    world.read(leader);
+    world.counts.reads > reads
+}
+
+#[test]
+fn a_lease_is_believed_and_ends() {
+    let (mut world, leader, _) = led_with(2, 3, 0, leased());
+    world.silence_clients();
+    renew(&mut world, leader);
+    assert!(answers_alone(&mut world, leader));
+    for other in others(&world, leader) {
+        world.cut(leader, other);
+        world.cut(other, leader);
+    }
+    assert!(answers_alone(&mut world, leader));
+    world.run(world.now + 100 * MILLISECOND);
+    assert!(!answers_alone(&mut world, leader));
+    sound(&world);
+}
+
+#[test]
+fn a_lease_ends_when_a_successor_is_asked_to_stand() {
+    for seed in 0..10 {
+        let (mut world, leader, _) = led_with(seed, 3, 0, leased());
+        renew(&mut world, leader);
+        // It is heard, and hears nothing: neither that another stands nor that it is elected.
+        for other in others(&world, leader) {
+            world.cut(other, leader);
+        }
+        world.step(leader, Input::Transfer { to: None });
+        let decided = world.oracle.highest();
+        let taken = |it: &World| it.leader().is_some_and(|(now, _)| now != leader) && it.oracle.highest() > decided + 2;
+        assert!(world.until(60 * MILLISECOND, taken), "seed {seed}: nobody takes over");
+        world.read(leader);
+        sound(&world);
+    }
+}
+
+#[test]
+fn a_node_that_has_just_started_keeps_the_promise_of_its_former_life() {
+    for seed in 0..60 {
+        let (mut world, leader, _) = led_with(seed, 5, 0, leased());
+        world.silence_clients();
+        world.run(world.now + timeout());
+        let rest = others(&world, leader);
+        let (restarted, loyal, apart) = (rest[0], rest[1], [rest[2], rest[3]]);
+        // Two have lost the leader and ask for votes; two hear it.
+        for lost in apart {
+            world.cut(leader, lost);
+            world.cut(lost, leader);
+        }
+        let wait = timeout() + world.chance.below(timeout());
+        world.run(world.now + wait);
+        renew(&mut world, leader);
+        for near in [restarted, loyal] {
+            world.cut(leader, near);
+            world.cut(near, leader);
+        }
+        world.kill_silently(restarted);
+        world.start(restarted);
+        for _ in 0..30 {
+            world.run(world.now + 4 * MILLISECOND);
+            if let Some((next, _)) = world.leader().filter(|(now, _)| *now != leader) {
+                world.write(next);
+            }
+            world.read(leader);
+        }
+        sound(&world);
+    }
+}
+
+#[test]
+fn c04_old_answers_confirm_no_new_read() {
+    for seed in 0..20 {
+        let (mut world, leader, _) = led(seed, 3, 0);
+        world.letters = Some(Vec::new());
+        world.run(world.now + 200 * MILLISECOND);
+        let letters = world.letters.take().unwrap_or_default();
+        for other in others(&world, leader) {
+            world.cut(leader, other);
+            world.cut(other, leader);
+        }
+        // The others believe that it is dead, and it is not.
+        for other in others(&world, leader) {
+            world.step(other, Input::Refused(leader));
+        }
+        let decided = world.oracle.highest();
+        let taken = |it: &World| it.leader().is_some_and(|(now, _)| now != leader) && it.oracle.highest() > decided + 2;
+        assert!(world.until(timeout() / 2, taken), "seed {seed}: nobody takes over");
+        let leads = world.node(leader).replica.as_ref().is_some_and(|it| it.view().role.leads);
+        assert!(leads, "seed {seed}: the old leader knows already");
+        // It asks, and all that was ever answered to it comes again.
+        for _ in 0..4 {
+            world.read(leader);
+            for (from, to, bytes) in &letters {
+                if *to == leader {
+                    world.step(leader, Input::Receive { from: *from, bytes: bytes.clone() });
+                }
+            }
+        }
+        sound(&world);
+    }
+}
+
+#[test]
+fn c05_two_of_five_die_at_once_and_then_the_new_leader() {
+    for seed in 0..20 {
+        let (mut world, leader, _) = led(seed, 5, 0);
+        world.kill(leader);
+        world.kill(others(&world, leader)[0]);
+        assert!(world.until(4 * timeout(), |it| it.leader().is_some()), "seed {seed}: nobody leads");
+        let (next, _) = world.leader().expect("found");
+        world.run(world.now + 5 * MILLISECOND);
+        world.kill(next);
+        world.run(world.now + timeout());
+        world.start(leader);
+        let decided = world.oracle.highest();
+        assert!(world.until(6 * timeout(), |it| it.oracle.highest() > decided + 2), "seed {seed}: nothing is decided");
+        sound(&world);
+    }
+}
+
+#[test]
+fn c06_all_are_killed_and_come_back_in_any_order() {
+    for (seed, order) in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]].into_iter().enumerate() {
+        let (mut world, ..) = led(seed as u64, 3, 0);
+        let (decided, answered) = (world.oracle.highest(), world.oracle.floor());
+        for node in 0..3 {
+            world.kill_silently(id(node));
+        }
+        for node in order {
+            world.run(world.now + timeout());
+            world.start(id(node));
+        }
+        assert!(world.until(6 * timeout(), |it| it.oracle.highest() > decided + 5), "{order:?}: nothing is decided");
+        assert!(world.nodes.iter().any(|it| it.machine.version >= answered), "{order:?}: S6: an answered write is lost");
+        sound(&world);
+    }
+}
+
+#[test]
+fn c07_a_crash_of_all_at_any_moment_forgets_nothing() {
+    for moment in 0..150 {
+        let mut world = World::new(moment % 7, 3, 0, settings());
+        world.schedule(0, Event::Operate);
+        world.until(4 * timeout(), |it| it.term() > Term(1));
+        // Before and after each of what an election and the first entries write and send.
+        world.events(moment * 2);
+        for node in 0..3 {
+            world.kill_silently(id(node));
+        }
+        for node in 0..3 {
+            world.start(id(node));
+        }
+        let decided = world.oracle.highest();
+        assert!(world.until(6 * timeout(), |it| it.oracle.highest() > decided + 2), "moment {moment}: nothing is decided");
+        sound(&world);
+    }
+}
+
+#[test]
+fn c24_a_link_that_comes_and_goes_burns_no_term() {
+    let (mut world, leader, term) = led(11, 3, 0);
+    let other = others(&world, leader)[1];
+    for round in 0..30 {
+        world.cut(leader, other);
+        world.cut(other, leader);
+        world.run(world.now + (1 + round % 6) * timeout() / 4);
+        world.network.cut.clear();
+        world.run(world.now + (1 + round % 5) * timeout() / 4);
+    }
+    assert_eq!((world.leader(), world.term()), (Some((leader, term)), term));
+    sound(&world);
 }
 
 #[test]

@@ -19,7 +19,7 @@ fn letters() -> Vec<Bytes> {
     world.run(world.now + 400 * MILLISECOND);
     world.step(leader, Input::Transfer { to: None });
     world.run(world.now + 200 * MILLISECOND);
-    world.letters.take().unwrap_or_default()
+    world.letters.take().unwrap_or_default().into_iter().map(|(_, _, bytes)| bytes).collect()
 }
 
 /// A letter that somebody has tampered with.

@@ -45,8 +45,11 @@ pub(crate) struct World {
     pub(crate) record: Option<Vec<String>>,
     pub(crate) wrong: Option<String>,
     /// All that was sent, if somebody wants it.
-    pub(crate) letters: Option<Vec<Bytes>>,
+    pub(crate) letters: Option<Vec<Letter>>,
 }
+
+/// Who sent what to whom.
+pub(crate) type Letter = (NodeId, NodeId, Bytes);
 
 pub(crate) struct Node {
     pub(crate) id: NodeId,
@@ -409,7 +412,7 @@ impl World {
             Effect::Send { to, bytes, .. } => {
                 self.oracle.on_send(id, to, &bytes, &node.disk)?;
                 if let Some(letters) = &mut self.letters {
-                    letters.push(bytes.clone());
+                    letters.push((id, to, bytes.clone()));
                 }
                 self.post(id, to, bytes);
             }
@@ -560,6 +563,16 @@ impl World {
             self.run(next);
         }
         so(self)
+    }
+
+    /// Runs for so many events.
+    pub(crate) fn events(&mut self, count: u64) {
+        let until = self.counts.events + count;
+        while self.counts.events < until && self.wrong.is_none() {
+            let Some((at, _)) = self.queue.keys().next().copied() else { return };
+            // One moment may hold several.
+            self.run(at);
+        }
     }
 
     /// Cuts what goes from one node to another; both ways, if that is called twice.
