@@ -10,7 +10,7 @@ use super::exchange::{ClusterTime, Snapshot};
 use super::roll::Roll;
 
 /// A longer letter is not read. Twice what fits into one by any settings.
-pub const LETTER_BYTES_MAX: usize = 8 << 20;
+pub const LETTER_BYTES_MAX: usize = 4 << 20;
 
 /// Something for another replica.
 #[derive(Clone, PartialEq, Message)]

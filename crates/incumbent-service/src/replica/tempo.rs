@@ -24,6 +24,8 @@ pub(super) struct Tempo {
     /// A question for our vote that came while we still believed in the leader.
     parked: Option<(NodeId, Raft, Instant)>,
     last_leader: Option<NodeId>,
+    /// Whose death was proven since a leader was last known. Who knocks at a closed door hears it again and again; it is news once.
+    proven: Option<NodeId>,
     /// Before this, no vote: in its former life this node may have promised a leader that there would be no other.
     quiet_until: Instant,
     transfer_until: Option<Instant>,
@@ -51,6 +53,7 @@ impl Tempo {
             vacancy,
             parked: None,
             last_leader: None,
+            proven: None,
             quiet_until: quiet,
             transfer_until: None,
         }
@@ -103,9 +106,10 @@ impl Tempo {
 
     /// The process of `peer` is dead. If we followed it, the first in line stands at once, and the others if that has not helped.
     pub(super) fn on_death(&mut self, now: Instant, id: NodeId, peer: NodeId, settings: &Settings, engine: &mut Engine) {
-        if engine.leads() || engine.leader().or(self.last_leader) != Some(peer) {
+        if engine.leads() || engine.leader().or(self.last_leader) != Some(peer) || self.proven == Some(peer) {
             return;
         }
+        self.proven = Some(peer);
         engine.forget_leader();
         let parked =
             self.parked.take().filter(|(_, raft, came)| raft.term > engine.term().0 && now < *came + settings.election_timeout());
@@ -138,6 +142,9 @@ impl Tempo {
 
     pub(super) fn on_role(&mut self, role: Role) {
         self.last_leader = role.leader.or(self.last_leader);
+        if role.leader.is_some() {
+            self.proven = None;
+        }
         self.transfer_until = None;
         self.late = 0;
     }

@@ -44,7 +44,11 @@ fn c01_a_killed_leader_is_replaced_in_milliseconds_when_its_machine_says_so() {
         let killed = world.now;
         for other in others(&world, leader) {
             let (life, delay) = (world.node(other).life, world.chance.below(2 * MILLISECOND));
-            world.schedule(killed + delay, Event::Given { node: other, life, input: Input::Refused(leader) });
+            // Who tries to connect again and again hears it as often.
+            for attempt in 0..20 {
+                let at = killed + delay + attempt * MILLISECOND;
+                world.schedule(at, Event::Given { node: other, life, input: Input::Refused(leader) });
+            }
         }
         let decided = world.oracle.highest();
         // The first entry of the new leader, and something behind it.
@@ -509,6 +513,22 @@ fn a_single_node_leads_at_once() {
     let mut world = World::new(1, 1, 0, settings());
     world.write(id(0));
     assert!(world.until(10 * MILLISECOND, |it| it.counts.done == 1));
+    sound(&world);
+}
+
+#[test]
+fn a_single_node_that_was_deposed_by_a_lie_leads_again_when_its_log_is_safe() {
+    let mut world = World::new(1, 1, 0, settings());
+    world.write(id(0));
+    world.run(20 * MILLISECOND);
+    world.node(id(0)).disk_hangs_until = world.now + 4 * timeout();
+    world.write(id(0));
+    world.run(world.now + MILLISECOND);
+    // A heartbeat of term 9 from somebody who was never a member.
+    world.step(id(0), Input::Receive { from: id(7), bytes: Bytes::from_static(b"\n\x04\x08\x03\x10\x09") });
+    world.run(world.now + 3 * timeout());
+    assert_eq!(world.leader(), None);
+    assert!(world.until(6 * timeout(), |it| it.leader().is_some_and(|(_, term)| term > Term(9))), "nobody leads");
     sound(&world);
 }
 

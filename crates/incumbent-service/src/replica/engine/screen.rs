@@ -108,6 +108,7 @@ mod tests {
         assert_eq!(judged(&Raft { term: 0, ..of(Kind::Append) }), Err(Unfit::Term));
         assert_eq!(judged(&Raft { term: 5 + TERM_JUMP_MAX, ..of(Kind::VoteRequest) }), Ok(()));
         assert_eq!(judged(&Raft { term: 6 + TERM_JUMP_MAX, ..of(Kind::VoteRequest) }), Err(Unfit::Term));
+        assert_eq!(judged(&Raft { term: 1 << 33, ..of(Kind::VoteRequest) }), Err(Unfit::Term));
         assert_eq!(judged(&Raft { commit: 13, ..of(Kind::Heartbeat) }), Err(Unfit::Index));
         assert_eq!(judged(&Raft { commit: 12, ..of(Kind::Heartbeat) }), Ok(()));
         assert_eq!(judged(&Raft { index: u64::MAX, ..of(Kind::Append) }), Err(Unfit::Index));

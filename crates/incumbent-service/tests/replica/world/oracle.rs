@@ -59,7 +59,8 @@ impl Oracle {
         if other.is_some_and(|it| it != (node, life)) {
             return Err(format!("S1: {other:?} and {node} in its life {life} lead term {}", view.role.term));
         }
-        for (index, (term, _)) in self.chosen.range(view.first..) {
+        // A leader of the past may be told of its election late: what was decided in later terms is no business of its own.
+        for (index, (term, _)) in self.chosen.range(view.first..).filter(|(_, (term, _))| *term < view.role.term) {
             if replica.term_at(*index) != Some(*term) {
                 return Err(format!("S2: {node} leads term {} without entry {index} of term {term}", view.role.term));
             }
