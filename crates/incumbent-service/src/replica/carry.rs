@@ -82,7 +82,7 @@ impl Replica {
         }
         for peer in turn.behind {
             let saved = self.engine.saved().clone();
-            self.streams.send(now, peer, self.engine.term(), &saved, self.saved_bytes, out);
+            self.streams.send(now, peer, self.engine.term(), &saved, self.saved, out);
         }
         for (context, index) in turn.reads {
             for (to, ask) in self.reads.on_confirmed(&context, index, &self.settings) {

@@ -68,8 +68,8 @@ pub enum Input {
     Saved {
         /// Its index, as in the effect.
         index: Index,
-        /// How long it is.
-        bytes: u64,
+        /// How long it is, and its checksum.
+        extent: Extent,
     },
     /// A snapshot that was asked for could not be saved: it will be asked for again when the log has grown further.
     Unsaved {
@@ -86,6 +86,13 @@ pub enum Input {
         offset: u64,
         /// The part; empty if the snapshot cannot be read.
         bytes: Bytes,
+    },
+    /// The disk is ready for the snapshot that was announced by [`Effect::Expect`].
+    Expecting {
+        /// Which snapshot.
+        index: Index,
+        /// So much of it is there already, from before a restart or from another node.
+        have: u64,
     },
     /// What came by [`Effect::StorePiece`] is complete, checked and on the disk, or is not to be had.
     Stored {
@@ -192,13 +199,20 @@ pub enum Effect {
         /// How much.
         bytes_max: u64,
     },
-    /// Keep a part of a snapshot that is on its way here. At `offset` 0 a new one begins and what there was of another is void.
-    StorePiece {
+    /// A snapshot is on its way here: look how much of it is there, then give [`Input::Expecting`]. What there is of any other is void.
+    Expect {
         /// Which snapshot.
         snapshot: Snapshot,
+        /// Its length and checksum, by which two are told apart.
+        extent: Extent,
+    },
+    /// Keep a part of the snapshot that is expected.
+    StorePiece {
+        /// Which snapshot.
+        index: Index,
         /// Where the part belongs.
         offset: u64,
-        /// The part.
+        /// The part; empty if all was there already.
         bytes: Bytes,
         /// Whether it is the last: check all of it, sync, then give [`Input::Stored`].
         last: bool,
@@ -325,6 +339,15 @@ pub struct Snapshot {
     pub roll: Roll,
 }
 
+/// How long a snapshot is on the disk, and the checksum of those bytes.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct Extent {
+    /// Its length.
+    pub bytes: u64,
+    /// Its checksum, whatever the disk takes for one.
+    pub checksum: u32,
+}
+
 impl Snapshot {
     /// What stands in a snapshot's file before the state.
     pub fn to_bytes(&self) -> Vec<u8> {
@@ -378,8 +401,8 @@ pub struct Recovered {
     pub vote: Vote,
     /// The snapshot that the state was loaded from. On a node that was never in a cluster: [`Recovered::nothing`].
     pub snapshot: Snapshot,
-    /// Its length.
-    pub snapshot_bytes: u64,
+    /// Its length and checksum.
+    pub extent: Extent,
     /// What stands in the log, in order; may begin before the snapshot.
     pub entries: Vec<Entry>,
 }
@@ -388,12 +411,17 @@ impl Recovered {
     /// The start of every member of a new cluster. All of them must be given the same `roll`.
     pub fn birth(roll: Roll) -> Recovered {
         let snapshot = Snapshot { index: 1, term: Term(1), at: ClusterTime(0), roll };
-        Recovered { vote: Vote { term: Term(1), candidate: None, commit: 1 }, snapshot, snapshot_bytes: 0, entries: Vec::new() }
+        Recovered {
+            vote: Vote { term: Term(1), candidate: None, commit: 1 },
+            snapshot,
+            extent: Extent::default(),
+            entries: Vec::new(),
+        }
     }
 
     /// The start of a node that will be added to a cluster that is there already.
     pub fn nothing() -> Recovered {
         let snapshot = Snapshot { index: 0, term: Term(0), at: ClusterTime(0), roll: Roll::empty() };
-        Recovered { vote: Vote::default(), snapshot, snapshot_bytes: 0, entries: Vec::new() }
+        Recovered { vote: Vote::default(), snapshot, extent: Extent::default(), entries: Vec::new() }
     }
 }

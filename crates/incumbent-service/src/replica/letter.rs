@@ -161,6 +161,9 @@ pub(super) struct Piece {
     /// Empty in the first letter, which only asks how much is there already.
     #[prost(bytes = "bytes", tag = "5")]
     pub(super) bytes: Bytes,
+    /// Of all of it.
+    #[prost(fixed32, tag = "6")]
+    pub(super) checksum: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -266,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_letter_comes_out_as_it_went_in_and_garbage_does_not_come_out_at_all() {
-        let piece = Piece { term: 3, snapshot: None, total: 9, offset: 2, bytes: Bytes::from_static(b"x") };
+        let piece = Piece { term: 3, snapshot: None, total: 9, offset: 2, bytes: Bytes::from_static(b"x"), checksum: 1 };
         let bytes = seal(Body::Piece(piece.clone()));
         assert_eq!(open(&bytes), Some(Body::Piece(piece)));
         assert_eq!(open(&bytes.slice(..bytes.len() - 1)), None);
@@ -327,8 +330,8 @@ mod tests {
             outgoing: vec![3],
             learners_next: vec![4],
         };
-        let piece = Piece { term: 2, snapshot: Some(outline), total: 9, offset: 8, bytes: Bytes::from_static(b"s") };
-        assert_eq!(hex(Body::Piece(piece)), "321e08021213080110021803220200012a01023201033a0104180920082a0173");
+        let piece = Piece { term: 2, snapshot: Some(outline), total: 9, offset: 8, bytes: Bytes::from_static(b"s"), checksum: 7 };
+        assert_eq!(hex(Body::Piece(piece)), "322308021213080110021803220200012a01023201033a0104180920082a01733507000000");
         assert_eq!(
             hex(Body::Have(Have { index: 1, snapshot_term: 2, bytes: 3, refused: true, term: 4 })),
             "3a0a08011002180320012804"

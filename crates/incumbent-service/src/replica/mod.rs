@@ -71,8 +71,8 @@ use self::streams::{Ended, Stored, Streams};
 use self::tempo::Tempo;
 
 pub use self::exchange::{
-    ClusterTime, Committed, Content, Effect, Entry, Health, Index, Input, Item, Lane, Mark, Place, Reason, Recovered, Role,
-    Snapshot, Step, Tag, Vote, Write,
+    ClusterTime, Committed, Content, Effect, Entry, Extent, Health, Index, Input, Item, Lane, Mark, Place, Reason, Recovered,
+    Role, Snapshot, Step, Tag, Vote, Write,
 };
 pub use self::letter::{LETTER_BYTES_MAX, Promise, promise};
 pub use self::recovery::BadStart;
@@ -114,9 +114,9 @@ pub struct Replica {
     taking: Option<Snapshot>,
     /// No snapshot is taken before this entry: the disk has refused one.
     save_from: Index,
-    saved_bytes: u64,
-    /// The length of the snapshot that came last from another node.
-    stored_bytes: u64,
+    /// The extent of the newest snapshot on the disk, and of the one that came last from another node.
+    saved: Extent,
+    stored: Extent,
     halted: bool,
 }
 
@@ -158,7 +158,7 @@ impl Replica {
     ) -> Result<Replica, BadStart> {
         settings.check().map_err(BadStart::Settings)?;
         let recovered = recovery::check(recovered)?;
-        let (handed, saved_bytes) = (recovered.snapshot.index, recovered.snapshot_bytes);
+        let (handed, saved) = (recovered.snapshot.index, recovered.extent);
         let engine = Engine::start(id, seed, &settings, recovered);
         let told = engine.role();
         let tempo = Tempo::new(now, &settings, &engine);
@@ -179,8 +179,8 @@ impl Replica {
             handed,
             taking: None,
             save_from: 0,
-            saved_bytes,
-            stored_bytes: 0,
+            saved,
+            stored: Extent::default(),
             halted: false,
         })
     }
@@ -205,7 +205,7 @@ impl Replica {
             Input::Transfer { to } => self.transfer(now, to),
             Input::Change { tag, steps } => self.on_change(now, tag, &steps, out),
             Input::Persisted(mark) => self.on_persisted(mark, out),
-            Input::Saved { index, bytes } => self.on_saved(index, bytes, out),
+            Input::Saved { index, extent } => self.on_saved(index, extent, out),
             Input::Unsaved { index } => {
                 self.taking.take_if(|it| it.index == index);
                 self.save_from = self.handed + self.settings.snapshot_entries.div_ceil(RETRIES_PER_SNAPSHOT);
@@ -214,11 +214,12 @@ impl Replica {
                 let ended = self.streams.on_piece(to, self.engine.term(), index, offset, bytes, out);
                 self.on_stream_end(to, ended);
             }
+            Input::Expecting { index, have } => self.streams.on_expecting(self.engine.term(), index, have, out),
             Input::Stored { index, whole } => {
-                if let Some(Stored { from, term, snapshot, bytes }) =
+                if let Some(Stored { from, term, snapshot, extent }) =
                     self.streams.on_stored(self.engine.term(), index, whole, out)
                 {
-                    self.stored_bytes = bytes;
+                    self.stored = extent;
                     // One that has come too late is of no use, and the engine tells the leader how far this node is.
                     let _ = self.engine.accept_snapshot(from, term, snapshot);
                 }
@@ -298,6 +299,7 @@ impl Replica {
             | Input::Saved { .. }
             | Input::Unsaved { .. }
             | Input::Piece { .. }
+            | Input::Expecting { .. }
             | Input::Stored { .. }
             | Input::Unreachable(_)
             | Input::Refused(_)
@@ -451,7 +453,7 @@ impl Replica {
         if let Some(snapshot) = self.engine.persisted(turn) {
             self.handed = snapshot.index;
             self.taking = None;
-            self.saved_bytes = self.stored_bytes;
+            self.saved = self.stored;
             self.proposals.on_skipped(out);
             let (index, roll) = (snapshot.index, snapshot.roll.clone());
             out.push(Effect::Install(snapshot));
@@ -459,10 +461,10 @@ impl Replica {
         }
     }
 
-    fn on_saved(&mut self, index: Index, bytes: u64, out: &mut Vec<Effect>) {
+    fn on_saved(&mut self, index: Index, extent: Extent, out: &mut Vec<Effect>) {
         let Some(snapshot) = self.taking.take_if(|it| it.index == index) else { return };
         self.engine.saved_snapshot(snapshot);
-        self.saved_bytes = bytes;
+        self.saved = extent;
         let mut gone = self.engine.compact(index.saturating_sub(self.settings.entries_kept));
         if self.engine.log_bytes() > self.settings.snapshot_bytes / 2 {
             gone = self.engine.compact(index);

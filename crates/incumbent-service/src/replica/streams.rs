@@ -1,7 +1,7 @@
 //! Snapshots on their way between nodes: in parts, several under way, taken up again where they were broken off.
 //!
-//! The sender asks first how much is there; the receiver answers every part with how much it has. Only what is whole and stored is shown to
-//! the engine. An interruption costs the parts that were under way; a restart of the receiver costs all of them.
+//! The sender asks first how much is there; the receiver asks its disk, and answers every part with how much it has. Only what is whole and
+//! stored is shown to the engine. An interruption, a restart or another leader with the same bytes cost no more than the parts that were under way.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,15 @@ use bytes::Bytes;
 use incumbent_protocol::protocol::{NodeId, Term};
 use incumbent_protocol::time::Instant;
 
-use super::exchange::{Effect, Index, Lane, Snapshot};
+use super::exchange::{Effect, Extent, Index, Lane, Snapshot};
 use super::letter::{self, Body, Have, Outline, Piece};
 use super::settings::Settings;
 
 /// A longer snapshot is not one of ours.
 const SNAPSHOT_BYTES_MAX: u64 = 64 << 30;
+
+/// A longer part is not one of ours, whatever the settings.
+const PIECE_BYTES_MAX: u64 = 1 << 20;
 
 /// A receiver that has been silent this often is left alone until it is heard again.
 const SILENCES_MAX: u32 = 20;
@@ -27,7 +30,7 @@ pub(super) struct Streams {
 
 struct Outgoing {
     snapshot: Snapshot,
-    total: u64,
+    extent: Extent,
     /// The receiver has so much.
     acknowledged: u64,
     /// So much was asked of the disk; until the receiver has said where to begin, nothing.
@@ -40,8 +43,9 @@ struct Arrival {
     from: NodeId,
     term: Term,
     snapshot: Snapshot,
-    total: u64,
-    have: u64,
+    extent: Extent,
+    /// So much is here; unknown until the disk has said it.
+    have: Option<u64>,
     /// All is there, and the disk is at work.
     storing: bool,
 }
@@ -52,7 +56,7 @@ pub(super) struct Stored {
     /// The term of whoever sent it.
     pub(super) term: Term,
     pub(super) snapshot: Snapshot,
-    pub(super) bytes: u64,
+    pub(super) extent: Extent,
 }
 
 /// How a transfer has ended.
@@ -68,11 +72,19 @@ impl Streams {
     }
 
     /// Brings `snapshot` to a node that is behind the log.
-    pub(super) fn send(&mut self, now: Instant, to: NodeId, term: Term, snapshot: &Snapshot, total: u64, out: &mut Vec<Effect>) {
+    pub(super) fn send(
+        &mut self,
+        now: Instant,
+        to: NodeId,
+        term: Term,
+        snapshot: &Snapshot,
+        extent: Extent,
+        out: &mut Vec<Effect>,
+    ) {
         if self.outgoing.get(&to).is_some_and(|it| it.snapshot.index == snapshot.index) {
             return;
         }
-        let stream = Outgoing { snapshot: snapshot.clone(), total, acknowledged: 0, asked: None, heard: now, silences: 0 };
+        let stream = Outgoing { snapshot: snapshot.clone(), extent, acknowledged: 0, asked: None, heard: now, silences: 0 };
         out.push(stream.offer(to, term));
         self.outgoing.insert(to, stream);
     }
@@ -95,13 +107,13 @@ impl Streams {
             .outgoing
             .get_mut(&from)
             .filter(|it| it.snapshot.index == have.index && it.snapshot.term.0 == have.snapshot_term)?;
-        if have.refused || have.bytes > stream.total {
+        if have.refused || have.bytes > stream.extent.bytes {
             self.outgoing.remove(&from);
             return Some(Ended::Failed);
         }
         stream.heard = now;
         stream.silences = 0;
-        if have.bytes >= stream.total {
+        if have.bytes >= stream.extent.bytes {
             self.outgoing.remove(&from);
             return Some(Ended::Arrived);
         }
@@ -131,7 +143,8 @@ impl Streams {
             return Some(Ended::Failed);
         }
         let snapshot = Some(Outline::of(&stream.snapshot));
-        let piece = Piece { term: term.0, snapshot, total: stream.total, offset, bytes };
+        let Extent { bytes: total, checksum } = stream.extent;
+        let piece = Piece { term: term.0, snapshot, total, offset, bytes, checksum };
         out.push(Effect::Send { to, lane: Lane::Bulk, bytes: letter::seal(Body::Piece(piece)) });
         None
     }
@@ -165,80 +178,101 @@ impl Streams {
     /// A part has come, or the question how much is here. `own` is this node's term.
     pub(super) fn on_arrival(&mut self, from: NodeId, own: Term, piece: Piece, settings: &Settings, out: &mut Vec<Effect>) {
         let Some(snapshot) = piece.snapshot.as_ref().and_then(Outline::snapshot) else { return };
-        let answer = |bytes, refused| {
-            let have = Have { index: snapshot.index, snapshot_term: snapshot.term.0, bytes, refused, term: own.0 };
-            Effect::Send { to: from, lane: Lane::Prompt, bytes: letter::seal(Body::Have(have)) }
-        };
+        let extent = Extent { bytes: piece.total, checksum: piece.checksum };
         let end = piece.offset.checked_add(piece.bytes.len() as u64);
         let sound =
-            piece.total <= SNAPSHOT_BYTES_MAX && end.is_some_and(|end| end <= piece.total) && snapshot.term.0 <= piece.term;
+            extent.bytes <= SNAPSHOT_BYTES_MAX && end.is_some_and(|end| end <= extent.bytes) && snapshot.term.0 <= piece.term;
         if !sound || piece.term < own.0 {
-            out.push(answer(0, true));
+            out.push(answer(from, own, &snapshot, 0, true));
             return;
         }
-        let known = |it: &Arrival| it.from == from && it.snapshot == snapshot && it.total == piece.total;
+        let known = |it: &Arrival| it.snapshot == snapshot && it.extent == extent;
         if !self.arrival.as_ref().is_some_and(known) {
-            if self.arrival.as_ref().is_some_and(|it| it.storing) {
-                return;
+            // What the disk is at work on cannot be taken from it.
+            if !self.arrival.as_ref().is_some_and(|it| it.storing) {
+                out.push(Effect::Expect { snapshot: snapshot.clone(), extent });
+                self.arrival = Some(Arrival { from, term: Term(piece.term), snapshot, extent, have: None, storing: false });
             }
-            let term = Term(piece.term);
-            self.arrival = Some(Arrival { from, term, snapshot: snapshot.clone(), total: piece.total, have: 0, storing: false });
+            return;
         }
         let Some(arrival) = &mut self.arrival else { return };
-        arrival.term = arrival.term.max(Term(piece.term));
-        let next =
-            piece.offset == arrival.have && !arrival.storing && piece.bytes.len() as u64 <= settings.piece_bytes.max(1 << 20);
-        let empty = arrival.total == 0 && !arrival.storing;
-        if next && (!piece.bytes.is_empty() || empty) {
-            arrival.have += piece.bytes.len() as u64;
-            arrival.storing = arrival.have == arrival.total;
-            out.push(Effect::StorePiece {
-                snapshot: snapshot.clone(),
-                offset: piece.offset,
-                bytes: piece.bytes,
-                last: arrival.storing,
-            });
+        // The same bytes may come from another leader: it is the one to be told, and to be believed.
+        if piece.term >= arrival.term.0 {
+            (arrival.from, arrival.term) = (from, Term(piece.term));
+        }
+        let Some(have) = arrival.have.filter(|_| !arrival.storing) else { return };
+        let fits = piece.offset == have
+            && !piece.bytes.is_empty()
+            && piece.bytes.len() as u64 <= settings.piece_bytes.max(PIECE_BYTES_MAX);
+        if fits {
+            arrival.keep(have, piece.bytes, out);
         }
         // Nothing is said of the last part before it is stored: it may yet turn out to be damaged.
         if !arrival.storing {
-            out.push(answer(arrival.have, false));
+            out.push(arrival.answer(own, arrival.have.unwrap_or_default(), false));
+        }
+    }
+
+    /// The disk has said how much of the expected snapshot it has.
+    pub(super) fn on_expecting(&mut self, own: Term, index: Index, have: u64, out: &mut Vec<Effect>) {
+        let Some(arrival) = self.arrival.as_mut().filter(|it| it.snapshot.index == index && it.have.is_none()) else { return };
+        let have = have.min(arrival.extent.bytes);
+        arrival.have = Some(have);
+        if have == arrival.extent.bytes {
+            arrival.keep(have, Bytes::new(), out);
+        } else {
+            out.push(arrival.answer(own, have, false));
         }
     }
 
     /// The disk has all of it, or cannot have it. Returns what may be shown to the engine.
     pub(super) fn on_stored(&mut self, own: Term, index: Index, whole: bool, out: &mut Vec<Effect>) -> Option<Stored> {
         let arrival = self.arrival.take_if(|it| it.snapshot.index == index && it.storing)?;
-        let have = Have {
-            index,
-            snapshot_term: arrival.snapshot.term.0,
-            bytes: if whole { arrival.total } else { 0 },
-            refused: !whole,
-            term: own.0,
-        };
-        out.push(Effect::Send { to: arrival.from, lane: Lane::Prompt, bytes: letter::seal(Body::Have(have)) });
-        let Arrival { from, term, snapshot, total, .. } = arrival;
-        whole.then_some(Stored { from, term, snapshot, bytes: total })
+        out.push(arrival.answer(own, if whole { arrival.extent.bytes } else { 0 }, !whole));
+        let Arrival { from, term, snapshot, extent, .. } = arrival;
+        whole.then_some(Stored { from, term, snapshot, extent })
     }
+}
+
+impl Arrival {
+    fn answer(&self, own: Term, bytes: u64, refused: bool) -> Effect {
+        answer(self.from, own, &self.snapshot, bytes, refused)
+    }
+
+    /// Has the disk keep the next part.
+    fn keep(&mut self, have: u64, bytes: Bytes, out: &mut Vec<Effect>) {
+        let now = have + bytes.len() as u64;
+        self.have = Some(now);
+        self.storing = now == self.extent.bytes;
+        out.push(Effect::StorePiece { index: self.snapshot.index, offset: have, bytes, last: self.storing });
+    }
+}
+
+fn answer(to: NodeId, own: Term, snapshot: &Snapshot, bytes: u64, refused: bool) -> Effect {
+    let have = Have { index: snapshot.index, snapshot_term: snapshot.term.0, bytes, refused, term: own.0 };
+    Effect::Send { to, lane: Lane::Prompt, bytes: letter::seal(Body::Have(have)) }
 }
 
 /// Says that nothing of a snapshot need be sent.
 pub(super) fn have_all(to: NodeId, own: Term, snapshot: &Snapshot, total: u64, out: &mut Vec<Effect>) {
-    let have = Have { index: snapshot.index, snapshot_term: snapshot.term.0, bytes: total, refused: false, term: own.0 };
-    out.push(Effect::Send { to, lane: Lane::Prompt, bytes: letter::seal(Body::Have(have)) });
+    out.push(answer(to, own, snapshot, total, false));
 }
 
 impl Outgoing {
     fn offer(&self, to: NodeId, term: Term) -> Effect {
         let snapshot = Some(Outline::of(&self.snapshot));
-        let piece = Piece { term: term.0, snapshot, total: self.total, offset: 0, bytes: Bytes::new() };
+        let Extent { bytes: total, checksum } = self.extent;
+        let piece = Piece { term: term.0, snapshot, total, offset: 0, bytes: Bytes::new(), checksum };
         Effect::Send { to, lane: Lane::Bulk, bytes: letter::seal(Body::Piece(piece)) }
     }
 
     /// Asks the disk for as much as may be under way.
     fn read_on(&mut self, to: NodeId, settings: &Settings, out: &mut Vec<Effect>) {
         let Some(asked) = &mut self.asked else { return };
-        let until =
-            self.total.min(self.acknowledged.saturating_add(settings.piece_bytes.saturating_mul(settings.pieces_in_flight)));
+        let until = self
+            .extent
+            .bytes
+            .min(self.acknowledged.saturating_add(settings.piece_bytes.saturating_mul(settings.pieces_in_flight)));
         while *asked < until {
             out.push(Effect::ReadPiece { to, index: self.snapshot.index, offset: *asked, bytes_max: settings.piece_bytes });
             *asked = asked.saturating_add(settings.piece_bytes);

@@ -500,9 +500,16 @@ fn a_snapshot_that_is_interrupted_goes_on_where_it_was() {
         if world.counts.installs == 0 {
             interrupted += 1;
         }
+        let restarted = seed % 2 == 1;
+        if restarted {
+            world.kill_silently(id(3));
+            world.start(id(3));
+        }
+        let kept = world.node(id(3)).disk.arriving_bytes();
         world.network.cut.clear();
         assert!(world.until(10 * timeout(), |it| it.counts.installs > 0), "seed {seed}: it is never installed");
-        assert_eq!(world.counts.first_pieces, 1, "seed {seed}: it was begun anew");
+        let begun = 1 + u64::from(restarted && kept == 0);
+        assert_eq!(world.counts.first_pieces, begun, "seed {seed}: it was begun anew, with {kept} bytes there");
         sound(&world);
     }
     assert!(interrupted > 5);

@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use incumbent_protocol::chance::Chance;
-use incumbent_service::replica::{Entry, Index, Mark, Recovered, Snapshot, Vote, Write};
+use incumbent_service::replica::{Entry, Extent, Index, Mark, Recovered, Snapshot, Vote, Write};
+
+use super::machine::fold_bytes;
 
 /// What would be there after a crash.
 #[derive(Clone, Debug)]
@@ -14,19 +16,20 @@ pub(crate) struct Disk {
     pub(crate) state: Bytes,
     pub(crate) entries: Vec<Entry>,
     pending: VecDeque<Write>,
-    arriving: Vec<u8>,
+    /// What has come of a snapshot. It stays after a crash, as it is told by its extent.
+    arriving: Option<(Snapshot, Extent, Vec<u8>)>,
     arrived: Option<(Snapshot, Bytes)>,
 }
 
 impl Disk {
     pub(crate) fn new(recovered: Recovered, state: Bytes) -> Disk {
         let Recovered { vote, snapshot, entries, .. } = recovered;
-        Disk { vote, snapshot, state, entries, pending: VecDeque::new(), arriving: Vec::new(), arrived: None }
+        Disk { vote, snapshot, state, entries, pending: VecDeque::new(), arriving: None, arrived: None }
     }
 
     pub(crate) fn recover(&self) -> Recovered {
         let (vote, snapshot, entries) = (self.vote, self.snapshot.clone(), self.entries.clone());
-        Recovered { vote, snapshot, snapshot_bytes: self.state.len() as u64, entries }
+        Recovered { vote, snapshot, extent: extent(&self.state), entries }
     }
 
     pub(crate) fn last(&self) -> Index {
@@ -53,7 +56,11 @@ impl Disk {
             self.keep(write);
         }
         self.pending.clear();
-        self.arriving.clear();
+        // Of what had come and was not synced, a part is lost.
+        if let Some((.., bytes)) = &mut self.arriving {
+            let kept = chance.below(bytes.len() as u64 + 1) as usize;
+            bytes.truncate(kept);
+        }
         self.arrived = None;
     }
 
@@ -90,15 +97,37 @@ impl Disk {
         self.state.slice(from..until)
     }
 
-    /// A part of a snapshot from another node.
-    pub(crate) fn store(&mut self, snapshot: Snapshot, offset: u64, bytes: &[u8], last: bool) {
-        if offset == 0 {
-            self.arriving.clear();
-        }
-        assert_eq!(self.arriving.len() as u64, offset, "a part comes behind the one before it");
-        self.arriving.extend_from_slice(bytes);
-        if last {
-            self.arrived = Some((snapshot, std::mem::take(&mut self.arriving).into()));
+    /// How much there is of a snapshot that has not come to its end.
+    pub(crate) fn arriving_bytes(&self) -> usize {
+        self.arriving.as_ref().map_or(0, |(.., bytes)| bytes.len())
+    }
+
+    /// A snapshot is on its way: how much of it is here.
+    pub(crate) fn expect(&mut self, snapshot: Snapshot, extent: Extent) -> u64 {
+        match &self.arriving {
+            Some((known, same, bytes)) if *known == snapshot && *same == extent => bytes.len() as u64,
+            Some(_) | None => {
+                self.arriving = Some((snapshot, extent, Vec::new()));
+                0
+            }
         }
     }
+
+    /// A part of a snapshot from another node. Whether it is whole, if that was the last.
+    pub(crate) fn store(&mut self, offset: u64, part: &[u8], last: bool) -> bool {
+        let (snapshot, expected, mut bytes) = self.arriving.take().expect("a snapshot is announced before its parts");
+        assert_eq!(bytes.len() as u64, offset, "a part comes behind the one before it");
+        bytes.extend_from_slice(part);
+        if !last {
+            self.arriving = Some((snapshot, expected, bytes));
+            return false;
+        }
+        let whole = extent(&bytes) == expected;
+        self.arrived = whole.then_some((snapshot, bytes.into()));
+        whole
+    }
+}
+
+pub(crate) fn extent(bytes: &[u8]) -> Extent {
+    Extent { bytes: bytes.len() as u64, checksum: fold_bytes(7, bytes) as u32 }
 }

@@ -303,11 +303,11 @@ impl World {
             }
             Event::Saved { node, life, snapshot, state } => {
                 if self.node(node).life == life && self.node(node).replica.is_some() {
-                    let (index, bytes) = (snapshot.index, state.len() as u64);
+                    let (index, extent) = (snapshot.index, disk::extent(&state));
                     if index > self.node(node).disk.snapshot.index {
                         self.node(node).disk.save(snapshot, state);
                     }
-                    self.step(node, Input::Saved { index, bytes });
+                    self.step(node, Input::Saved { index, extent });
                 }
             }
             Event::Given { node, life, input } => {
@@ -498,14 +498,19 @@ impl World {
                 let input = Input::Piece { to, index, offset, bytes };
                 self.schedule(self.now + delay, Event::Given { node: id, life, input });
             }
-            Effect::StorePiece { snapshot, offset, bytes, last } => {
+            Effect::Expect { snapshot, extent } => {
                 let index = snapshot.index;
+                let have = node.disk.expect(snapshot, extent);
+                let delay = self.chance.below(MILLISECOND);
+                self.schedule(self.now + delay, Event::Given { node: id, life, input: Input::Expecting { index, have } });
+            }
+            Effect::StorePiece { index, offset, bytes, last } => {
                 self.counts.pieces += 1;
                 self.counts.first_pieces += u64::from(offset == 0);
-                node.disk.store(snapshot, offset, &bytes, last);
+                let whole = node.disk.store(offset, &bytes, last);
                 if last {
                     let delay = self.chance.below(5 * MILLISECOND);
-                    let input = Input::Stored { index, whole: true };
+                    let input = Input::Stored { index, whole };
                     self.schedule(self.now + delay, Event::Given { node: id, life, input });
                 }
             }
@@ -619,6 +624,7 @@ fn fold_effect(hash: u64, effect: &Effect) -> u64 {
         Effect::Compact(index) => fold(hash, &[8, *index]),
         Effect::ReadPiece { to, offset, .. } => fold(hash, &[9, u64::from(to.0), *offset]),
         Effect::StorePiece { offset, .. } => fold(hash, &[10, *offset]),
+        Effect::Expect { snapshot, .. } => fold(hash, &[15, snapshot.index]),
         Effect::Install(snapshot) => fold(hash, &[11, snapshot.index]),
         Effect::Role(role) => fold(hash, &[12, role.term.0, u64::from(role.leads)]),
         Effect::Members { index, .. } => fold(hash, &[13, *index]),
