@@ -110,6 +110,8 @@ impl Oracle {
         let Some((_, before)) = self.rolls.range(..index).next_back() else { return Ok(()) };
         let changed = before.voters().symmetric_difference(roll.voters()).count();
         let fits = match (before.joint(), roll.joint()) {
+            // A snapshot tells again what was decided before.
+            _ if before == roll => true,
             (false, false) => changed <= 1,
             (false, true) => roll.outgoing() == before.voters(),
             (true, false) => changed == 0,
