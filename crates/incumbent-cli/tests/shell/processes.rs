@@ -56,7 +56,8 @@ pub(crate) fn kill_at_once(ids: &[u32]) {
     for id in ids {
         signal(*id, Signal::STOP);
     }
-    for id in ids {
+    // Those beneath first: a guardian that is stopped is woken by the death of its supervisor, and would clean up.
+    for id in ids.iter().rev() {
         signal(*id, Signal::KILL);
     }
 }
