@@ -14,14 +14,20 @@ use std::fmt;
 use incumbent_protocol::machine::Message;
 use incumbent_protocol::protocol::{NodeId, Term};
 
-/// The version of this protocol that we speak.
-pub const VERSION: u32 = 1;
+/// The version of this protocol that we speak. 2 has [`Mail::Freight`].
+pub const VERSION: u32 = 2;
 /// The oldest version that we still understand.
 pub const VERSION_OLDEST: u32 = 1;
 const _: () = assert!(VERSION_OLDEST <= VERSION);
+/// The version from which on freight is understood. An older node would end the line over it, so it is sent none.
+pub const FREIGHT_SINCE: u32 = 2;
 
-/// The longest packet. Boards of elections are the largest there is, and are cut to fit.
+/// The longest packet, but for freight. Boards of elections are the largest there is, and are cut to fit.
 pub const FRAME_MAX: usize = 256 * 1024;
+/// The longest letter that goes as freight: an entry of a log that is as long as one may be, and room for more than what is around it.
+pub const FREIGHT_MAX: usize = 2 * 1024 * 1024;
+/// The longest frame between members: freight, and what is around it.
+pub const MEMBER_FRAME_MAX: usize = FREIGHT_MAX + 64;
 /// Length and checksum.
 pub const FRAME_HEAD: usize = 8;
 /// The longest packet from somebody who has not been let in yet.
@@ -169,6 +175,8 @@ pub enum Mail {
         /// The answer.
         body: Vec<u8>,
     },
+    /// A letter that the transport does not look into.
+    Freight(Freight),
 }
 
 impl Mail {
@@ -176,6 +184,7 @@ impl Mail {
     pub fn lane(&self) -> Lane {
         match self {
             Mail::Word(_) => Lane::Urgent,
+            Mail::Freight(freight) => freight.lane,
             Mail::Gossip(_) | Mail::Ask { .. } | Mail::Answer { .. } => Lane::Bulk,
         }
     }
@@ -194,6 +203,15 @@ pub struct Word {
     pub dies_with_node: bool,
     /// What it says.
     pub body: Message,
+}
+
+/// A letter that the transport does not look into, on the lane that its sender chose.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Freight {
+    /// What must not wait behind what is long goes on the urgent one.
+    pub lane: Lane,
+    /// At most [`FREIGHT_MAX`].
+    pub body: Vec<u8>,
 }
 
 /// News of an election, opaque to the transport.
@@ -258,10 +276,11 @@ impl Packet {
     /// # Errors
     /// If it does not fit a frame or breaks a limit; `out` is then as it was.
     pub fn encode(self, out: &mut Vec<u8>) -> Result<(), Malformed> {
+        let max = self.frame_max();
         let packet = wire::Packet::try_from(self)?;
         let len = prost::Message::encoded_len(&packet);
-        if len > FRAME_MAX {
-            return Err(Malformed::TooLong { len, max: FRAME_MAX });
+        if len > max {
+            return Err(Malformed::TooLong { len, max });
         }
         let start = out.len();
         out.reserve(FRAME_HEAD + len);
@@ -269,7 +288,7 @@ impl Packet {
         // A vector grows as needed, so there is always room.
         prost::Message::encode(&packet, out).map_err(|wrong| Malformed::Encoding(wrong.to_string()))?;
         let sum = crc32c::crc32c(&out[start + FRAME_HEAD..]);
-        let len = u32::try_from(len).map_err(|_| Malformed::TooLong { len, max: FRAME_MAX })?;
+        let len = u32::try_from(len).map_err(|_| Malformed::TooLong { len, max })?;
         out[start..start + 4].copy_from_slice(&len.to_le_bytes());
         out[start + 4..start + FRAME_HEAD].copy_from_slice(&sum.to_le_bytes());
         Ok(())
@@ -291,7 +310,23 @@ impl Packet {
             return Err(Malformed::Checksum);
         }
         let packet = <wire::Packet as prost::Message>::decode(body).map_err(|wrong| Malformed::Encoding(wrong.to_string()))?;
-        Ok(Some((packet.try_into()?, FRAME_HEAD + len)))
+        let packet = Packet::try_from(packet)?;
+        if len > packet.frame_max() {
+            return Err(Malformed::TooLong { len, max: packet.frame_max() });
+        }
+        Ok(Some((packet, FRAME_HEAD + len)))
+    }
+
+    /// The longest frame for a packet of its kind.
+    fn frame_max(&self) -> usize {
+        match self {
+            Packet::Mail { mail: Mail::Freight(_), .. } => MEMBER_FRAME_MAX,
+            Packet::Mail { mail: Mail::Word(_) | Mail::Gossip(_) | Mail::Ask { .. } | Mail::Answer { .. }, .. }
+            | Packet::Hello(_)
+            | Packet::Welcome(_)
+            | Packet::Refusal { .. }
+            | Packet::Pulse(_) => FRAME_MAX,
+        }
     }
 
     /// The name of its kind.
@@ -305,6 +340,7 @@ impl Packet {
             Packet::Mail { mail: Mail::Gossip(_), .. } => "gossip",
             Packet::Mail { mail: Mail::Ask { .. }, .. } => "ask",
             Packet::Mail { mail: Mail::Answer { .. }, .. } => "answer",
+            Packet::Mail { mail: Mail::Freight(_), .. } => "freight",
         }
     }
 }

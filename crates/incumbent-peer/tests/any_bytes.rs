@@ -1,7 +1,7 @@
 //! Any bytes from a wire: no panic, and what is taken for a packet comes back the same when it is sent on. `fuzz/` asks the same for as long as one likes.
 
 use incumbent_peer::packet::{
-    FRAME_HEAD, FRAME_MAX, Gossip, Hello, Lane, Mail, Packet, Passport, Pulse, Purpose, Role, Route, Word,
+    FRAME_HEAD, Freight, Gossip, Hello, Lane, MEMBER_FRAME_MAX, Mail, Packet, Passport, Pulse, Purpose, Role, Route, Word,
 };
 use incumbent_protocol::circuit::{Lap, RingMessage};
 use incumbent_protocol::machine::Message;
@@ -18,11 +18,11 @@ fn framed(body: &[u8]) -> Vec<u8> {
 /// What is taken can be sent on, and is the same then.
 fn is_stable(body: &[u8]) {
     let frame = framed(body);
-    if let Ok(Some((packet, used))) = Packet::decode(&frame, FRAME_MAX) {
+    if let Ok(Some((packet, used))) = Packet::decode(&frame, MEMBER_FRAME_MAX) {
         assert_eq!(used, frame.len());
         let mut again = Vec::new();
         packet.clone().encode(&mut again).expect("what was taken can be sent");
-        assert_eq!(Packet::decode(&again, FRAME_MAX), Ok(Some((packet, again.len()))));
+        assert_eq!(Packet::decode(&again, MEMBER_FRAME_MAX), Ok(Some((packet, again.len()))));
     }
 }
 
@@ -50,6 +50,7 @@ fn seeds() -> Vec<Vec<u8>> {
         Packet::Mail { route, mail: said(Message::Ring(RingMessage::Hop { hop: 1, lap })) },
         Packet::Mail { route, mail: Mail::Gossip(Gossip { election: "jobs".into(), body: vec![1, 2, 3] }) },
         Packet::Mail { route, mail: Mail::Ask { id: 7, body: vec![4] } },
+        Packet::Mail { route, mail: Mail::Freight(Freight { lane: Lane::Urgent, body: vec![5; 9] }) },
     ];
     let body = |packet: Packet| {
         let mut frame = Vec::new();
@@ -64,7 +65,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_taken_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-        let _ = Packet::decode(&bytes, FRAME_MAX);
+        let _ = Packet::decode(&bytes, MEMBER_FRAME_MAX);
         is_stable(&bytes);
     }
 

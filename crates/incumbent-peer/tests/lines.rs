@@ -4,7 +4,7 @@
 mod group;
 
 use group::{LONG, Node, addresses, lines, of_term, word};
-use incumbent_peer::packet::Gossip;
+use incumbent_peer::packet::{FREIGHT_MAX, Freight, Gossip, Lane};
 use incumbent_peer::switchboard::{Arrival, AskError, Asker, Guest, LineState, Peer, Security, Switchboard};
 use incumbent_protocol::protocol::NodeId;
 use tokio::sync::mpsc;
@@ -74,6 +74,38 @@ async fn long_news_arrive_whole() {
         });
         assert_eq!(came.await, (NodeId(1), Gossip { election: "jobs".into(), body: body.clone() }));
     }
+}
+
+/// What is long waits for its turn, and what is urgent does not wait for it.
+#[tokio::test]
+async fn freight_arrives_whole_on_both_lanes_and_is_counted() {
+    let (mut one, mut two, _, _ports) = pair().await;
+    one.up(2).await;
+    let long: Vec<u8> = (0..FREIGHT_MAX).map(|at| at as u8).collect();
+    for _ in 0..3 {
+        one.board.send_freight(NodeId(2), Freight { lane: Lane::Bulk, body: long.clone() });
+        one.board.send_freight(NodeId(2), Freight { lane: Lane::Urgent, body: b"now".to_vec() });
+    }
+    let mut came = [0, 0];
+    two.until("six letters", |it| {
+        if let Arrival::Freight { from: NodeId(1), body } = it {
+            let which = usize::from(body == long);
+            assert!(which == 1 || body == b"now");
+            came[which] += 1;
+        }
+        (came == [3, 3]).then_some(())
+    })
+    .await;
+    let (sent, received) = (one.board.lines()[0].sent, two.board.lines()[0].received);
+    assert_eq!((sent.freight, received.freight, one.board.lines()[0].dropped), (6, 6, 0));
+}
+
+#[tokio::test]
+async fn freight_that_is_too_long_is_not_sent_and_it_is_said() {
+    let (mut one, _two, _, _ports) = pair().await;
+    one.up(2).await;
+    one.board.send_freight(NodeId(2), Freight { lane: Lane::Bulk, body: vec![0; FREIGHT_MAX + 1] });
+    let _ = one.complaint("a freight was not sent").await;
 }
 
 #[tokio::test]

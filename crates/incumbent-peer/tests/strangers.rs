@@ -5,7 +5,7 @@ mod group;
 
 use group::{LONG, Node, addresses, lines, word};
 use incumbent_peer::packet::{
-    FRAME_MAX, GREETING_MAX, Hello, Lane, Mail, Packet, Passport, Pulse, Purpose, Role, Route, VERSION,
+    FRAME_MAX, Freight, GREETING_MAX, Hello, Lane, Mail, Packet, Passport, Pulse, Purpose, Role, Route, VERSION,
 };
 use incumbent_peer::switchboard::{Arrival, Known};
 use incumbent_protocol::protocol::NodeId;
@@ -98,12 +98,32 @@ async fn refusal(node: &Node, hello: Hello) -> String {
     }
 }
 
+/// A node of the version before would end its line over a letter that it does not know: it is sent none, and the rest as ever.
+#[tokio::test]
+async fn an_older_node_is_sent_no_freight() {
+    let (mut node, _ports) = two().await;
+    let (mut older, welcome) = Stranger::greeting(&node, Hello { version: 1, oldest: 1, ..hello() }).await;
+    assert!(matches!(welcome, Packet::Welcome(welcome) if welcome.version == 1));
+    node.up(1).await;
+    node.board.send_freight(NodeId(1), Freight { lane: Lane::Urgent, body: vec![1] });
+    node.say(1, 7);
+    let heard = loop {
+        match older.hear().await.expect("the line stands") {
+            Packet::Pulse(_) => {}
+            other => break other.kind(),
+        }
+    };
+    assert_eq!(heard, "word");
+    let view = &node.board.lines()[0];
+    assert_eq!((view.sent.freight, view.dropped), (0, 1));
+}
+
 #[tokio::test]
 async fn who_does_not_belong_is_told_why() {
     let (mut node, _ports) = two().await;
     let cases = [
         (Hello { cluster: "red".into(), ..hello() }, "it belongs to cluster \"red\", and node 2 to \"blue\""),
-        (Hello { version: 9, oldest: 9, ..hello() }, "it speaks versions 9 to 9 of the protocol, and node 2 1 to 1"),
+        (Hello { version: 9, oldest: 9, ..hello() }, "it speaks versions 9 to 9 of the protocol, and node 2 1 to 2"),
         (Hello { version: 0, oldest: 0, ..hello() }, "it speaks versions 0 to 0"),
         (Hello { to: Some(NodeId(5)), ..hello() }, "it wants node 5, and this is node 2"),
         (Hello { settings: "bully".into(), ..hello() }, "it has [bully], and this node [raft]"),

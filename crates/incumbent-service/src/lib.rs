@@ -1,6 +1,8 @@
 //! The replicated service: elections for teams that run neither etcd nor ZooKeeper.
 //!
-//! What a node must not forget is in [`log`]; what it decides with the others, in [`replica`], which touches no clock, socket or file.
+//! What a node must not forget is in [`log`]; what it decides with the others, in [`replica`], which touches no clock, socket or file;
+//! both, and a store, make a running node in [`server`].
 
 pub mod log;
 pub mod replica;
+pub mod server;

@@ -253,7 +253,8 @@ impl Driver {
                 (_, None) => self.tell(Notice::Question { from: asker, body, reply }),
             },
             // The switchboard has logged it.
-            Arrival::Complaint { .. } => {}
+            // Nobody sends any to peers that elect one of themselves.
+            Arrival::Complaint { .. } | Arrival::Freight { .. } => {}
             Arrival::Up { peer, directory, generation } => {
                 self.archive.remember(peer, directory, generation);
                 self.up.insert(peer);

@@ -79,6 +79,8 @@ fn packets() -> Vec<Packet> {
         Packet::Mail { route, mail: Mail::Gossip(Gossip { election: "jobs".into(), body: vec![0; 1000] }) },
         Packet::Mail { route, mail: Mail::Ask { id: 8, body: vec![1] } },
         Packet::Mail { route, mail: Mail::Answer { id: u64::MAX, body: vec![] } },
+        Packet::Mail { route, mail: Mail::Freight(Freight { lane: Lane::Urgent, body: vec![] }) },
+        Packet::Mail { route, mail: Mail::Freight(Freight { lane: Lane::Bulk, body: vec![7; FREIGHT_MAX] }) },
     ];
     all.extend(messages().into_iter().map(word));
     all
@@ -102,8 +104,30 @@ fn framed(body: &[u8]) -> Vec<u8> {
 fn every_packet_comes_back_as_it_was() {
     for packet in packets() {
         let bytes = frame(&packet);
-        assert_eq!(Packet::decode(&bytes, FRAME_MAX), Ok(Some((packet, bytes.len()))));
+        assert_eq!(Packet::decode(&bytes, MEMBER_FRAME_MAX), Ok(Some((packet, bytes.len()))));
     }
+}
+
+#[test]
+fn only_freight_may_be_longer_than_the_rest() {
+    let route = Route { from: NodeId(1), to: NodeId(2), relayed: false };
+    let freight = |len| Packet::Mail { route, mail: Mail::Freight(Freight { lane: Lane::Bulk, body: vec![7; len] }) };
+    let too_long = Malformed::Oversized { what: "freight", len: FREIGHT_MAX + 1 };
+    assert_eq!(freight(FREIGHT_MAX + 1).encode(&mut Vec::new()), Err(too_long));
+    // An answer of the same length, by the tag of its kind.
+    let mut answer = vec![8 << 3 | 2];
+    let body = vec![2 << 3 | 2];
+    let len = FRAME_MAX + 1;
+    let mut inner = body;
+    prost::encoding::encode_varint(len as u64, &mut inner);
+    inner.resize(inner.len() + len, 0);
+    prost::encoding::encode_varint(inner.len() as u64, &mut answer);
+    answer.extend(inner);
+    let refused = Packet::decode(&framed(&answer), MEMBER_FRAME_MAX);
+    assert_eq!(refused, Err(Malformed::TooLong { len: answer.len(), max: FRAME_MAX }));
+    // A lane of tomorrow.
+    let lane = Packet::decode(&framed(&[9 << 3 | 2, 2, 1 << 3, 3]), MEMBER_FRAME_MAX);
+    assert_eq!(lane, Err(Malformed::Unknown { what: "lane of freight", value: 3 }));
 }
 
 #[test]
@@ -111,9 +135,9 @@ fn frames_follow_each_other_and_a_half_one_is_waited_for() {
     let all = packets();
     let stream: Vec<u8> = all.iter().flat_map(frame).collect();
     let (mut rest, mut seen) = (stream.as_slice(), Vec::new());
-    while let Some((packet, used)) = Packet::decode(rest, FRAME_MAX).expect("whole") {
+    while let Some((packet, used)) = Packet::decode(rest, MEMBER_FRAME_MAX).expect("whole") {
         let short = &rest[..used - 1];
-        assert_eq!(Packet::decode(short, FRAME_MAX), Ok(None), "{packet:?}");
+        assert_eq!(Packet::decode(short, MEMBER_FRAME_MAX), Ok(None), "{packet:?}");
         rest = &rest[used..];
         seen.push(packet);
     }

@@ -2,11 +2,11 @@
 
 use incumbent_protocol::protocol::NodeId;
 
-use super::{self as ours, Lane, Mail, Malformed, NAME_MAX, NODES_MAX, Passport, Purpose, Role, Route};
+use super::{self as ours, FREIGHT_MAX, Lane, Mail, Malformed, NAME_MAX, NODES_MAX, Passport, Purpose, Role, Route};
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Packet {
-    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
+    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
     kind: Option<Kind>,
     // The route of mail stands beside it and not in it, so that a relay finds it in the same place for all kinds.
     #[prost(uint32, tag = "14")]
@@ -36,6 +36,8 @@ enum Kind {
     Ask(Exchange),
     #[prost(message, tag = "8")]
     Answer(Exchange),
+    #[prost(message, tag = "9")]
+    Freight(Freight),
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -159,6 +161,14 @@ struct Exchange {
     body: Vec<u8>,
 }
 
+#[derive(Clone, PartialEq, prost::Message)]
+struct Freight {
+    #[prost(uint32, tag = "1")]
+    lane: u32,
+    #[prost(bytes = "vec", tag = "2")]
+    body: Vec<u8>,
+}
+
 impl TryFrom<ours::Packet> for Packet {
     type Error = Malformed;
 
@@ -206,6 +216,14 @@ impl TryFrom<Packet> for ours::Packet {
             }
             Kind::Ask(Exchange { id, body }) => Mail::Ask { id, body },
             Kind::Answer(Exchange { id, body }) => Mail::Answer { id, body },
+            Kind::Freight(Freight { lane, body }) => {
+                let lane = match lane {
+                    URGENT => Lane::Urgent,
+                    BULK => Lane::Bulk,
+                    other => return Err(Malformed::Unknown { what: "lane of freight", value: other.into() }),
+                };
+                Mail::Freight(ours::Freight { lane, body: letter(body)? })
+            }
         };
         Ok(ours::Packet::Mail { route, mail })
     }
@@ -228,6 +246,13 @@ impl TryFrom<Mail> for Kind {
             }
             Mail::Ask { id, body } => Kind::Ask(Exchange { id, body }),
             Mail::Answer { id, body } => Kind::Answer(Exchange { id, body }),
+            Mail::Freight(ours::Freight { lane, body }) => {
+                let lane = match lane {
+                    Lane::Urgent => URGENT,
+                    Lane::Bulk => BULK,
+                };
+                Kind::Freight(Freight { lane, body: letter(body)? })
+            }
         })
     }
 }
@@ -285,6 +310,10 @@ impl TryFrom<Member> for Passport {
             .map_err(|given| Malformed::Unknown { what: "identity of a directory, by its length", value: given.len() as u64 })?;
         Ok(Passport { id: NodeId(id), directory, generation, nonce })
     }
+}
+
+fn letter(body: Vec<u8>) -> Result<Vec<u8>, Malformed> {
+    if body.len() > FREIGHT_MAX { Err(Malformed::Oversized { what: "freight", len: body.len() }) } else { Ok(body) }
 }
 
 fn name(what: &'static str, name: String) -> Result<String, Malformed> {

@@ -232,7 +232,14 @@ impl Exchange {
     }
 
     /// A lane to a member stands: what to tell first. `Err` if another connection is there already, or it is not wanted.
-    pub(super) fn connected(&self, peer: NodeId, passport: Passport, lane: Lane, connection: u64) -> Result<Vec<Arrival>, Fault> {
+    pub(super) fn connected(
+        &self,
+        peer: NodeId,
+        passport: Passport,
+        lane: Lane,
+        version: u32,
+        connection: u64,
+    ) -> Result<Vec<Arrival>, Fault> {
         let now = Instant::now();
         let mut board = self.board();
         if board.closing {
@@ -248,7 +255,7 @@ impl Exchange {
             return Ok(told);
         }
         let another = post.passport.is_some_and(|it| it.nonce != passport.nonce);
-        post.passport = Some(passport);
+        (post.passport, post.version) = (Some(passport), version);
         if another && post.up {
             told.push(Arrival::Down { peer });
             post.up = false;
@@ -343,7 +350,7 @@ impl Exchange {
                 return Err(format!("it sent mail from {} to {}, which is not for node {me}", route.from, route.to));
             }
             // One hop, never two: only on a line of our own, and only what its author gave us.
-            if let Some(post) = board.posts.get_mut(&route.to).filter(|post| post.is_good()) {
+            if let Some(post) = board.posts.get_mut(&route.to).filter(|post| post.is_good() && post.understands(&mail)) {
                 post.relayed += 1;
                 post.sent = Instant::now();
                 post.push(mail.lane(), Packet::Mail { route, mail });
@@ -361,6 +368,7 @@ impl Exchange {
         Ok(match mail {
             Mail::Word(word) => Some(Arrival::Word { from, word }),
             Mail::Gossip(gossip) => Some(Arrival::Gossip { from, gossip }),
+            Mail::Freight(freight) => Some(Arrival::Freight { from, body: freight.body }),
             Mail::Ask { id, body } => {
                 let reply = Reply { exchange: Arc::clone(self), to: ReplyTo::Member(from), id };
                 Some(Arrival::Asked { asker: Asker::Member(from), body, reply })
@@ -516,8 +524,9 @@ impl Board {
             Some(_) => self.relay_to(to),
         };
         let lane = mail.lane();
+        let understood = self.posts.get(&via.unwrap_or(to)).is_some_and(|carrier| carrier.understands(&mail));
         let Some(post) = self.posts.get_mut(&to) else { return };
-        if via.is_none() && post.urgent.connection.is_none() {
+        if !understood || (via.is_none() && post.urgent.connection.is_none()) {
             post.dropped += 1;
             return;
         }

@@ -47,6 +47,7 @@ impl Exchange {
                 "it answers in version {version} of the protocol, which is not ours ({VERSION})"
             )));
         }
+        connection.version = version;
         if passport.id != to {
             return Err(Fault::Unwelcome(format!(
                 "node {} answers where node {to} should: correct the list of peers",
@@ -71,6 +72,7 @@ impl Exchange {
             }
         };
         let version = hello.version.min(VERSION);
+        connection.version = version;
         match self.admit(hello, connection) {
             Ok(admitted) => {
                 let settings = self.board().settings.clone();

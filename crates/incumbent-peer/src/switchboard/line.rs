@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::exchange::{Carries, Exchange};
 use super::stream::{Fault, Stream};
 use super::{Arrival, Asker, Reply, ReplyTo};
-use crate::packet::{FRAME_MAX, GREETING_MAX, Lane, Mail, Packet, Passport};
+use crate::packet::{FRAME_MAX, GREETING_MAX, Lane, MEMBER_FRAME_MAX, Mail, Packet, Passport};
 
 /// What a buffer has at first. Nearly all packets are shorter than a hundred bytes.
 const BUFFER_START: usize = 1024;
@@ -36,11 +36,13 @@ pub(super) struct Connection {
     inbox: Vec<u8>,
     outbox: Vec<u8>,
     written: usize,
+    /// The version of the protocol that both ends have agreed on; 0 before they have.
+    pub(super) version: u32,
 }
 
 impl Connection {
     pub(super) fn new(stream: Stream, remote: SocketAddr) -> Connection {
-        Connection { stream, remote, inbox: Vec::new(), outbox: Vec::new(), written: 0 }
+        Connection { stream, remote, inbox: Vec::new(), outbox: Vec::new(), written: 0, version: 0 }
     }
 
     /// Reads one packet of a greeting.
@@ -154,7 +156,7 @@ pub(super) async fn carry(
 ) -> Fault {
     let peer = passport.id;
     let remote = connection.remote;
-    let told = match exchange.connected(peer, passport, lane, number) {
+    let told = match exchange.connected(peer, passport, lane, connection.version, number) {
         Ok(told) => told,
         Err(fault) => return fault,
     };
@@ -224,7 +226,7 @@ async fn carry_bulk(exchange: &Arc<Exchange>, connection: &mut Connection, numbe
 
 /// Deals with the packets that have come.
 async fn receive(exchange: &Arc<Exchange>, connection: &mut Connection, peer: NodeId) -> Result<(), Fault> {
-    while let Some(packet) = connection.next_packet(FRAME_MAX)? {
+    while let Some(packet) = connection.next_packet(MEMBER_FRAME_MAX)? {
         match packet {
             Packet::Pulse(pulse) => exchange.on_pulse(peer, pulse),
             Packet::Mail { route, mail } => match exchange.on_mail(peer, route, mail) {

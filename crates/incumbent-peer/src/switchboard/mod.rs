@@ -1,7 +1,7 @@
 //! The lines between the nodes of a group: who is connected to whom, what goes over which connection, and what is heard.
 //!
 //! ```text
-//!   send_word, send_gossip, ask ──► exchange (routes, queues) ──► line ═══ TCP ═══► line ──► Arrival
+//!   send_word, send_freight, ask ─► exchange (routes, queues) ──► line ═══ TCP ═══► line ──► Arrival
 //!                                        ▲                          │
 //!                               pulses: who hears whom        dial, door: who is let in
 //! ```
@@ -36,7 +36,7 @@ use std::time::Duration;
 use incumbent_protocol::protocol::NodeId;
 use tokio::sync::mpsc;
 
-use crate::packet::{Gossip, Mail, Passport, Word};
+use crate::packet::{Freight, Gossip, Mail, Passport, Word};
 use exchange::Exchange;
 
 pub use guest::Guest;
@@ -130,6 +130,13 @@ pub enum Arrival {
         from: NodeId,
         /// What.
         gossip: Gossip,
+    },
+    /// A letter that is none of the transport's business.
+    Freight {
+        /// Who sent it.
+        from: NodeId,
+        /// What it says.
+        body: Vec<u8>,
     },
     /// A peer is heard directly.
     Up {
@@ -286,6 +293,8 @@ pub struct Counts {
     pub asks: u64,
     /// Answers.
     pub answers: u64,
+    /// Letters that the transport does not look into.
+    pub freight: u64,
 }
 
 /// All lines of a node. Dropped, they end at once; [`close`](Switchboard::close) sends first what is queued.
@@ -323,6 +332,12 @@ impl Switchboard {
     /// Sends news to a member. The oldest that wait are dropped when too many do.
     pub fn send_gossip(&self, to: NodeId, gossip: Gossip) {
         self.exchange.send(to, Mail::Gossip(gossip));
+    }
+
+    /// Sends a letter of at most [`FREIGHT_MAX`](crate::packet::FREIGHT_MAX) bytes to a member. The oldest that wait are dropped when too many do; a node that does not know freight
+    /// is sent none.
+    pub fn send_freight(&self, to: NodeId, freight: Freight) {
+        self.exchange.send(to, Mail::Freight(freight));
     }
 
     /// Asks a member. The future is the caller's to await or to drop; the question is sent when it is first polled.

@@ -12,12 +12,12 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::Counts;
-use crate::packet::{Lane, Mail, Packet, Passport};
+use crate::packet::{FREIGHT_SINCE, Lane, Mail, Packet, Passport};
 
 /// Packets that may wait on a lane. More wait only if the other end does not read, and then the oldest mean the least.
 const WAITING_MAX: usize = 1024;
 /// Bytes of long packets that may wait on a lane.
-const WAITING_BYTES_MAX: usize = 4 * 1024 * 1024;
+const WAITING_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// What waits for a connection, and who writes it there.
 #[derive(Default)]
@@ -82,6 +82,7 @@ fn weight(packet: &Packet) -> usize {
     match packet {
         Packet::Mail { mail: Mail::Gossip(gossip), .. } => gossip.body.len(),
         Packet::Mail { mail: Mail::Ask { body, .. } | Mail::Answer { body, .. }, .. } => body.len(),
+        Packet::Mail { mail: Mail::Freight(freight), .. } => freight.body.len(),
         Packet::Mail { mail: Mail::Word(_), .. }
         | Packet::Hello(_)
         | Packet::Welcome(_)
@@ -97,6 +98,8 @@ pub(super) struct Post {
     pub(super) bulk: Outlet,
     /// The process at the other end, while there is a connection.
     pub(super) passport: Option<Passport>,
+    /// The version of the protocol that the line spoke last; 0 before there was one.
+    pub(super) version: u32,
     /// Whether we hear it; what was last told.
     pub(super) up: bool,
     pub(super) heard: Instant,
@@ -128,6 +131,7 @@ impl Post {
             urgent: Outlet::default(),
             bulk: Outlet::default(),
             passport: None,
+            version: 0,
             up: false,
             heard: now,
             sent: now,
@@ -149,6 +153,14 @@ impl Post {
     /// Each hears the other: mail can go this way.
     pub(super) fn is_good(&self) -> bool {
         self.up && self.hears_us
+    }
+
+    /// Whether the other end would know what to do with it.
+    pub(super) fn understands(&self, mail: &Mail) -> bool {
+        match mail {
+            Mail::Freight(_) => self.version >= FREIGHT_SINCE,
+            Mail::Word(_) | Mail::Gossip(_) | Mail::Ask { .. } | Mail::Answer { .. } => true,
+        }
     }
 
     pub(super) fn outlet(&mut self, lane: Lane) -> &mut Outlet {
@@ -182,6 +194,7 @@ impl Counts {
             Mail::Gossip(_) => &mut self.gossip,
             Mail::Ask { .. } => &mut self.asks,
             Mail::Answer { .. } => &mut self.answers,
+            Mail::Freight(_) => &mut self.freight,
         };
         *count += 1;
     }

@@ -1,0 +1,189 @@
+//! What a node is told before it starts, and why it may not start. Every limit of the server has its name here.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use incumbent_peer::packet::FREIGHT_MAX;
+use incumbent_peer::switchboard::{Peer, Security};
+use incumbent_protocol::protocol::NodeId;
+
+use crate::log::{Options, Refused};
+use crate::replica::{BadRoll, BadStart, Settings};
+
+/// What a letter has around the longest payload that it carries.
+const LETTER_HEAD_MAX: usize = 4 * 1024;
+
+/// A request may have a value of 1 MiB, and names and keys around it.
+const PAYLOAD_BYTES_MAX: usize = (1 << 20) + (64 << 10);
+
+const _: () = assert!(PAYLOAD_BYTES_MAX + LETTER_HEAD_MAX <= FREIGHT_MAX);
+
+/// Keep-alives that come within this time go into the log together: they need not be fast, and there are many.
+pub(super) const KEEP_ALIVES_GATHERED: Duration = Duration::from_millis(5);
+
+/// So many sessions are kept alive by one request in the log; the next ones by another.
+pub(super) const KEPT_ALIVE_AT_ONCE_MAX: usize = 10_000;
+
+/// What came from the others and was not yet looked at. More, and their lines wait.
+pub(super) const ARRIVALS_MAX: usize = 1024;
+
+/// What users want and was not yet looked at. More, and they wait.
+pub(super) const ORDERS_MAX: usize = 4096;
+
+/// A watcher this many batches behind is cut off with `Lagged`. All that a store keeps of its past fits, in pages of a thousand.
+pub(super) const WATCH_BACKLOG_MAX: usize = 1024;
+
+/// Nodes save their snapshots so many parts of the usual distance apart.
+const SNAPSHOTS_APART: u64 = 5;
+
+/// More watches on one node than this are refused.
+pub(super) const WATCHES_MAX: usize = 1_000_000;
+
+/// So many orders are taken for each other thing that happens: however much comes from other nodes, users get their turn.
+pub(super) const ORDERS_PER_TURN: usize = 64;
+
+/// A disk that was slow is trusted again after so many quick writes in a row ...
+pub(super) const QUICK_WRITES: u32 = 16;
+
+/// ... or so many times as long after the last slow one as a write may take. Nobody may have anything to write, and without this a moment's hiccup would
+/// make a node unfit for ever.
+pub(super) const PATIENCES_TO_TRUST: u32 = 10;
+
+/// A node that closes waits so many election timeouts for a successor, and for what is in flight.
+pub(super) const TIMEOUTS_TO_CLOSE: u32 = 20;
+
+/// What a node is told.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The cluster's name: nodes of others are refused, and so are their directories.
+    pub cluster: String,
+    /// This node.
+    pub me: NodeId,
+    /// Where it keeps what it must not forget. Made if it is not there.
+    pub directory: PathBuf,
+    /// Host and port for the other members. Port 0 takes any.
+    pub listen: String,
+    /// The other members and where they are.
+    pub peers: Vec<Peer>,
+    /// What an empty directory means.
+    pub beginning: Beginning,
+    /// Who is let in by the others' port.
+    pub security: Security,
+    /// How fast it is, and how much it takes in. The same on all nodes.
+    pub settings: Settings,
+    /// How the log is kept.
+    pub log: Options,
+}
+
+/// What a node with an empty directory is.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Beginning {
+    /// A founder: the cluster begins with this node and its peers, all of which vote. All founders must be told the same.
+    Founds,
+    /// A newcomer: the cluster is there, and will be told to add this node.
+    Joins,
+}
+
+impl Config {
+    /// A cluster of one, on loopback.
+    pub fn alone(directory: impl Into<PathBuf>) -> Config {
+        Config {
+            cluster: "incumbent".to_owned(),
+            me: NodeId(1),
+            directory: directory.into(),
+            listen: "127.0.0.1:0".to_owned(),
+            peers: Vec::new(),
+            beginning: Beginning::Founds,
+            security: Security::Open,
+            settings: Config::lan(),
+            log: Options::default(),
+        }
+    }
+
+    /// [`Settings::lan`], with room for the longest request that a store takes.
+    pub fn lan() -> Settings {
+        Settings { payload_bytes_max: PAYLOAD_BYTES_MAX, ..Settings::lan() }
+    }
+
+    /// Nodes that have the same log would all save a snapshot at the same entry, and be slow together: each a little later than the one before.
+    pub(super) fn apart(&self) -> Settings {
+        let later = self.settings.snapshot_entries / SNAPSHOTS_APART * u64::from(self.me.0 % SNAPSHOTS_APART as u32);
+        Settings { snapshot_entries: self.settings.snapshot_entries + later, ..self.settings.clone() }
+    }
+
+    /// What must be equal on all members, for people.
+    pub(super) fn terms(&self) -> String {
+        let Settings { tick, heartbeat_ticks, election_ticks, payload_bytes_max, reads, .. } = &self.settings;
+        format!(
+            "service, heartbeats every {:?}, elections after {:?}, requests up to {payload_bytes_max} bytes, reads by {reads:?}",
+            *tick * *heartbeat_ticks,
+            *tick * *election_ticks
+        )
+    }
+
+    /// The longest entry there can be.
+    pub(super) fn entry_bytes_max(&self) -> usize {
+        self.settings.payload_bytes_max.max(self.settings.entry_bytes_max).saturating_add(LETTER_HEAD_MAX)
+    }
+
+    /// Refuses what cannot work and is not refused elsewhere.
+    pub(super) fn check(&self) -> Result<(), NotStarted> {
+        if self.peers.iter().any(|it| it.id == self.me) {
+            return Err(NotStarted::Config(format!("node {} is named as its own peer: name the others only", self.me)));
+        }
+        let Settings { payload_bytes_max, entry_bytes_max, message_bytes_max, piece_bytes, .. } = self.settings;
+        let longest = payload_bytes_max.max(entry_bytes_max).max(message_bytes_max);
+        let longest = longest.max(usize::try_from(piece_bytes).unwrap_or(usize::MAX)).saturating_add(LETTER_HEAD_MAX);
+        if longest > FREIGHT_MAX {
+            return Err(NotStarted::Config(format!(
+                "letters of up to {longest} bytes do not fit a line, which takes {FREIGHT_MAX}: lower the limits of payloads, entries, messages or pieces"
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Why a node does not start. Each says what to do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NotStarted {
+    /// It was told what cannot be.
+    Config(String),
+    /// Its directory cannot be used.
+    Directory(Refused),
+    /// What the directory holds cannot be a replica's.
+    Log(BadStart),
+    /// Its snapshot cannot be read.
+    Snapshot(String),
+    /// The members are none.
+    Members(BadRoll),
+    /// It cannot speak with the others.
+    Lines(String),
+    /// The system gives it no thread.
+    System(String),
+}
+
+impl fmt::Display for NotStarted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NotStarted::Config(what) => f.write_str(what),
+            NotStarted::Directory(refused) => refused.fmt(f),
+            NotStarted::Log(BadStart::UnknownKind(index)) => {
+                write!(f, "entry {index} of the log was written by a later release: start that one")
+            }
+            NotStarted::Log(bad) => write!(
+                f,
+                "the log does not fit together ({bad:?}): remove this node from the cluster and add it under a new id with an empty directory"
+            ),
+            NotStarted::Snapshot(why) => write!(
+                f,
+                "the snapshot cannot be read: {why}; bring the file back, or remove this node from the cluster and add it under a new id with an empty directory"
+            ),
+            NotStarted::Members(bad) => write!(f, "these members make no cluster ({bad:?}): correct the list of peers"),
+            NotStarted::Lines(why) => f.write_str(why),
+            NotStarted::System(why) => write!(f, "the system refuses: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for NotStarted {}

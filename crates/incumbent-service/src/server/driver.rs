@@ -1,0 +1,622 @@
+//! The loop of a node: one wake-up at a time, into the replica, and what it wants carried out in order.
+//!
+//! The driver decides little: when the leader proposes that time has passed, when its own disk makes it unfit to lead, and when a node that closes has finished.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc as std_mpsc;
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
+
+use incumbent_peer::clock;
+use incumbent_peer::packet::{Freight, Lane as LineLane};
+use incumbent_peer::switchboard::{Arrival, Known as PeerKnown, Lines, Switchboard};
+use incumbent_protocol::protocol::NodeId;
+use incumbent_protocol::time::Instant;
+use incumbent_store::command::{Command, Expire, Request};
+use incumbent_store::event::Event;
+use incumbent_store::store::Store;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::config::{
+    ARRIVALS_MAX, Config, NotStarted, ORDERS_MAX, ORDERS_PER_TURN, PATIENCES_TO_TRUST, QUICK_WRITES, TIMEOUTS_TO_CLOSE,
+};
+use super::desk::{self, Desk, Waiter};
+use super::disk::{self, DiskThread};
+use super::handle::{Consistency, DiskStatus, End, Handle, NodeStatus, NotNow, Order, Outcome, Unanswered, Why};
+use super::keeper::{self, Keeper};
+use super::opening::{self, Opened};
+use super::watchers::Watchers;
+use super::{Report, apply};
+use crate::log::{Disk, Known};
+use crate::replica::{Committed, Content, Effect, Health, Index, Input, Lane, Place, Replica, Role, Settings, Snapshot, Tag};
+
+/// A node that ends waits so long for a disk that does not answer.
+const LAST_WRITES: Duration = Duration::from_secs(2);
+
+type Started = Result<(Handle, SocketAddr), NotStarted>;
+
+/// A node from its start to its end, on a thread of its own.
+pub(super) fn run<D: Disk>(disk: D, config: Config, life: oneshot::Receiver<()>, started: &std_mpsc::Sender<Started>) {
+    let opened = match opening::open(disk, &config) {
+        Ok(opened) => opened,
+        Err(why) => return drop(started.send(Err(why))),
+    };
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return drop(started.send(Err(NotStarted::System(error.to_string())))),
+    };
+    runtime.block_on(async {
+        match Driver::new(opened, config).await {
+            Ok((driver, inboxes, handle, address)) => {
+                let _ = started.send(Ok((handle, address)));
+                driver.run(inboxes, life).await;
+            }
+            Err(why) => drop(started.send(Err(why))),
+        }
+    });
+}
+
+/// All that can happen to a node.
+enum Wakeup {
+    /// Its threads have done something.
+    Report(Report),
+    /// Something came from another member.
+    Arrival(Arrival),
+    /// A user wants something.
+    Order(Order),
+    /// A watch was dropped.
+    Unwatched(u64),
+    /// It is time.
+    Time,
+    /// The node was dropped.
+    Dropped,
+}
+
+struct Inboxes {
+    reports: mpsc::UnboundedReceiver<Report>,
+    arrivals: mpsc::Receiver<Arrival>,
+    orders: mpsc::Receiver<Order>,
+    unwatched: mpsc::UnboundedReceiver<u64>,
+}
+
+impl Inboxes {
+    async fn next(&mut self, life: &mut oneshot::Receiver<()>, wait: Duration) -> Wakeup {
+        tokio::select! {
+            // What is safe on disk is told first: others wait for it.
+            biased;
+            _ = life => Wakeup::Dropped,
+            report = self.reports.recv() => Wakeup::Report(report.unwrap_or_else(|| Report::Broken("the threads have ended".to_owned()))),
+            Some(arrival) = self.arrivals.recv() => Wakeup::Arrival(arrival),
+            Some(order) = self.orders.recv() => Wakeup::Order(order),
+            Some(number) = self.unwatched.recv() => Wakeup::Unwatched(number),
+            () = tokio::time::sleep(wait) => Wakeup::Time,
+        }
+    }
+}
+
+struct Driver {
+    me: NodeId,
+    settings: Settings,
+    replica: Replica,
+    store: Store,
+    applied: Index,
+    snapshot: Index,
+    role: Role,
+    /// The store of a snapshot that has come, until the replica wants it.
+    arrived: Option<(Index, Box<Store>)>,
+    switchboard: Switchboard,
+    known: BTreeMap<NodeId, Known>,
+    disk: DiskThread,
+    disk_status: DiskStatus,
+    quick_writes: u32,
+    /// A slow disk is trusted again then.
+    slow_until: Option<Instant>,
+    /// When an unfit leader tries again to be rid of it.
+    unfit_again: Option<Instant>,
+    keeper: Keeper,
+    desk: Desk,
+    watchers: Watchers,
+    unwatched: mpsc::UnboundedSender<u64>,
+    /// The proposal that time has passed, while it is under way.
+    expiring: Option<Tag>,
+    /// No such proposal before this: the last one was not taken.
+    expire_from: Instant,
+    closing: Option<Closing>,
+    end: Option<End>,
+    roles: watch::Sender<Role>,
+    ends: watch::Sender<Option<End>>,
+    effects: Vec<Effect>,
+}
+
+/// A node that is to end in peace.
+struct Closing {
+    until: Instant,
+    /// When to ask again for a successor.
+    transfer_again: Instant,
+}
+
+impl Driver {
+    async fn new<D: Disk>(opened: Opened<D>, config: Config) -> Result<(Driver, Inboxes, Handle, SocketAddr), NotStarted> {
+        let Opened { log, store, recovered, found } = opened;
+        let system = |error: std::io::Error| NotStarted::System(error.to_string());
+        let (arrivals_in, arrivals) = mpsc::channel(ARRIVALS_MAX);
+        let (reports_in, reports) = mpsc::unbounded_channel();
+        let (orders_in, orders) = mpsc::channel(ORDERS_MAX);
+        let (unwatched_in, unwatched) = mpsc::unbounded_channel();
+        let nonce = nonce();
+        let applied = recovered.snapshot.index;
+        let replica = Replica::start(config.me, nonce, nonce, config.apart(), recovered, clock::now());
+        let replica = replica.map_err(NotStarted::Log)?;
+        let lines = Lines {
+            cluster: config.cluster.clone(),
+            me: config.me,
+            directory: found.directory,
+            generation: found.generation,
+            nonce,
+            listen: config.listen.clone(),
+            peers: config.peers.clone(),
+            settings: config.terms(),
+            security: config.security.clone(),
+            patience: config.settings.election_timeout() * 2,
+            known: found.known.iter().map(to_peer).collect(),
+        };
+        let switchboard = Switchboard::open(lines, arrivals_in).await.map_err(|why| NotStarted::Lines(why.to_string()))?;
+        let address = switchboard.local_address();
+        let keeper = Keeper::start(log.snapshots(), log.reader(), reports_in.clone()).map_err(system)?;
+        let disk = DiskThread::start(log, reports_in).map_err(system)?;
+        let role = replica.view().role;
+        let (roles, role_out) = watch::channel(role);
+        let (ends, ended) = watch::channel(None);
+        let handle = Handle { me: config.me, orders: orders_in, ended, role: role_out };
+        let driver = Driver {
+            me: config.me,
+            settings: config.settings,
+            replica,
+            store,
+            applied,
+            snapshot: applied,
+            role,
+            arrived: None,
+            switchboard,
+            known: found.known.into_iter().map(|it| (it.node, it)).collect(),
+            disk,
+            disk_status: DiskStatus::default(),
+            quick_writes: 0,
+            slow_until: None,
+            unfit_again: None,
+            keeper,
+            desk: Desk::default(),
+            watchers: Watchers::default(),
+            unwatched: unwatched_in,
+            expiring: None,
+            expire_from: Instant::ZERO,
+            closing: None,
+            end: None,
+            roles,
+            ends,
+            effects: Vec::new(),
+        };
+        Ok((driver, Inboxes { reports, arrivals, orders, unwatched }, handle, address))
+    }
+
+    async fn run(mut self, mut inboxes: Inboxes, mut life: oneshot::Receiver<()>) {
+        self.step(Input::Wake);
+        while self.end.is_none() {
+            let wait = self.deadline() - clock::now();
+            match inboxes.next(&mut life, wait).await {
+                Wakeup::Report(report) => self.on_report(report),
+                Wakeup::Arrival(arrival) => self.on_arrival(arrival),
+                Wakeup::Order(order) => self.on_order(order),
+                Wakeup::Unwatched(number) => self.watchers.remove(number),
+                Wakeup::Time => self.step(Input::Wake),
+                Wakeup::Dropped => return self.let_go(),
+            }
+            for _ in 0..ORDERS_PER_TURN {
+                let Ok(order) = inboxes.orders.try_recv() else { break };
+                self.on_order(order);
+            }
+            self.on_time();
+        }
+        self.finish(inboxes).await;
+    }
+
+    /// When to wake, if nothing else happens before.
+    fn deadline(&self) -> Instant {
+        let now = clock::now();
+        let closing = self.closing.as_ref().map(|it| it.until.min(it.transfer_again));
+        [self.replica.deadline(), self.desk.gathered_until, self.expire_at(now), self.unfit_again, self.slow_until, closing]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(Instant::NEVER)
+    }
+
+    /// What is due whatever has happened: however much arrives, nothing is late for it.
+    fn on_time(&mut self) {
+        let now = clock::now();
+        if self.replica.deadline().is_some_and(|at| at <= now) {
+            self.step(Input::Wake);
+        }
+        if let Some((tag, request)) = self.desk.gathered(now) {
+            self.propose(tag, request, Place::Anywhere);
+        }
+        if self.expire_at(now).is_some_and(|at| at <= now) {
+            let tag = self.desk.wait(Waiter::Expire);
+            self.expiring = Some(tag);
+            self.propose(tag, Request::of(Command::Expire(Expire { limit: 0 })), Place::Here(self.role.term));
+        }
+        if self.slow_until.is_some_and(|at| at <= now) {
+            self.trust_disk();
+        }
+        if self.unfit_again.is_some_and(|at| at <= now) {
+            self.unfit_again = Some(now + self.settings.election_timeout());
+            self.step(Input::Health(Health::Unfit));
+        }
+        self.close_if_done(now);
+    }
+
+    // What comes in.
+
+    fn step(&mut self, input: Input) {
+        let mut effects = std::mem::take(&mut self.effects);
+        self.replica.step(clock::now(), input, &mut effects);
+        for effect in effects.drain(..) {
+            self.carry_out(effect);
+        }
+        self.effects = effects;
+    }
+
+    fn propose(&mut self, tag: Tag, request: Request, place: Place) {
+        let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let wall_ms = u64::try_from(wall.as_millis()).unwrap_or(u64::MAX);
+        self.step(Input::Propose { tag, payload: apply::payload(request, wall_ms), place });
+    }
+
+    fn on_report(&mut self, report: Report) {
+        match report {
+            Report::Persisted { mark, took } => {
+                self.judge_disk(took);
+                self.step(Input::Persisted(mark));
+            }
+            Report::Full(error) => {
+                tracing::error!(node = %self.me, %error, "the disk is full: this node confirms nothing and only answers questions; make room");
+                self.disk_status.full = Some(error);
+                self.judge();
+            }
+            Report::Room => {
+                tracing::info!(node = %self.me, "the disk has room again");
+                self.disk_status.full = None;
+                self.judge();
+            }
+            Report::Broken(why) => self.end = Some(End::Broken(why)),
+            Report::Saved { index, extent } => {
+                self.snapshot = self.snapshot.max(index);
+                self.step(Input::Saved { index, extent });
+            }
+            Report::Unsaved { index } => self.step(Input::Unsaved { index }),
+            Report::Piece { to, index, offset, bytes } => self.step(Input::Piece { to, index, offset, bytes }),
+            Report::Expecting { index, have } => self.step(Input::Expecting { index, have }),
+            Report::Stored { index, store } => {
+                let whole = store.is_some();
+                self.arrived = store.map(|store| (index, store));
+                self.step(Input::Stored { index, whole });
+            }
+        }
+    }
+
+    fn on_arrival(&mut self, arrival: Arrival) {
+        match arrival {
+            Arrival::Freight { from, body } => self.step(Input::Receive { from, bytes: body.into() }),
+            Arrival::Up { peer, directory, generation } => {
+                let known = Known { node: peer, directory, generation };
+                if self.known.insert(peer, known) != Some(known) {
+                    self.disk.give(disk::Task::Remember(self.known.values().copied().collect()));
+                }
+            }
+            Arrival::Down { peer } => self.step(Input::Unreachable(peer)),
+            Arrival::Refused { peer } => self.step(Input::Refused(peer)),
+            // The switchboard has logged it.
+            Arrival::Complaint { .. } => {}
+            // These belong to peers that elect one of themselves.
+            Arrival::Word { .. } | Arrival::Gossip { .. } | Arrival::Asked { .. } => {}
+        }
+    }
+
+    fn on_order(&mut self, order: Order) {
+        match order {
+            Order::Submit { request, answer } => {
+                if let Some(why) = self.unwilling() {
+                    let _ = answer.send(Outcome::NotNow(self.not_now(why)));
+                } else if let Some((request, answer)) = self.desk.gather(clock::now(), request, answer) {
+                    let tag = self.desk.wait(Waiter::Submit(answer));
+                    self.propose(tag, request, Place::Anywhere);
+                }
+            }
+            Order::Ask { query, consistency: Consistency::Local, answer } => {
+                let _ = answer.send(desk::answered(&self.store, &query));
+            }
+            Order::Ask { query, consistency: Consistency::Linearizable, answer } => {
+                if self.closing.is_some() {
+                    let _ = answer.send(Err(Unanswered::NotNow(self.not_now(Why::Closing))));
+                } else {
+                    let tag = self.desk.wait(Waiter::Ask(query, answer));
+                    self.step(Input::Read { tag });
+                }
+            }
+            Order::Watch { interest, from, answer } => {
+                let _ = answer.send(self.watchers.add(interest, from, &self.store, self.unwatched.clone()));
+            }
+            Order::Status { answer } => drop(answer.send(self.status())),
+            Order::Digest { answer } => drop(answer.send((self.applied, self.store.digest()))),
+            Order::Transfer { to } => self.step(Input::Transfer { to }),
+            Order::Change { steps, answer } => {
+                let tag = self.desk.wait(Waiter::Change(answer));
+                self.step(Input::Change { tag, steps });
+            }
+            Order::Peers { peers } => self.switchboard.set_peers(peers),
+            Order::Close => {
+                let now = clock::now();
+                let until = now + self.settings.election_timeout() * TIMEOUTS_TO_CLOSE;
+                self.closing.get_or_insert(Closing { until, transfer_again: now });
+            }
+        }
+    }
+
+    /// Why no request is taken.
+    fn unwilling(&self) -> Option<Why> {
+        if self.closing.is_some() {
+            Some(Why::Closing)
+        } else if self.disk_status.full.is_some() {
+            Some(Why::ReadOnly)
+        } else {
+            None
+        }
+    }
+
+    fn not_now(&self, why: Why) -> NotNow {
+        NotNow { why, leader: self.role.leader }
+    }
+
+    // What the replica wants.
+
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::Send { to, lane, bytes } => {
+                let lane = match lane {
+                    Lane::Prompt => LineLane::Urgent,
+                    Lane::Bulk => LineLane::Bulk,
+                };
+                self.switchboard.send_freight(to, Freight { lane, body: bytes.into() });
+            }
+            Effect::Write(write) => self.disk.give(disk::Task::Write(write, std::time::Instant::now())),
+            Effect::Commit(entries) => self.apply(entries),
+            Effect::ReadAt { tag, .. } => self.desk.read(tag, &self.store),
+            Effect::Reject { tag, why, leader } => {
+                self.forget_expiry(tag);
+                self.desk.reject(tag, why, leader, self.settings.payload_bytes_max);
+            }
+            Effect::Unknown { tag } => {
+                self.forget_expiry(tag);
+                self.desk.unknown(tag, self.role.leader);
+            }
+            // From what the disk has: a large store is neither copied here nor waited for.
+            Effect::TakeSnapshot(snapshot) => self.keeper.give(keeper::Task::Save(snapshot)),
+            Effect::Compact(index) => self.disk.give(disk::Task::Compact(index)),
+            Effect::ReadPiece { to, index, offset, bytes_max } => {
+                self.keeper.give(keeper::Task::Read { to, index, offset, bytes_max });
+            }
+            Effect::Expect { snapshot, extent } => self.keeper.give(keeper::Task::Expect(snapshot, extent)),
+            Effect::StorePiece { index, offset, bytes, last } => {
+                self.keeper.give(keeper::Task::Keep { index, offset, bytes, last });
+            }
+            Effect::Install(snapshot) => self.install(&snapshot),
+            Effect::Role(role) => {
+                tracing::info!(node = %self.me, term = %role.term, leader = ?role.leader, leads = role.leads, "who leads");
+                self.role = role;
+                self.roles.send_replace(role);
+            }
+            // Who they are is the replica's; where they are, whoever asked for it has told us.
+            Effect::Members { index, roll } => tracing::info!(node = %self.me, index, ?roll, "the members have changed"),
+            Effect::Halt { index } => self.halt(index),
+        }
+    }
+
+    fn apply(&mut self, entries: Vec<Committed>) {
+        let mut events: Vec<Arc<Event>> = Vec::new();
+        for Committed { index, content, .. } in entries {
+            self.applied = index;
+            let (at, items) = match content {
+                Content::Batch { at, items } => (at, items),
+                Content::Members { tag, roll } => {
+                    if let Some(tag) = tag {
+                        self.desk.changed(tag, roll);
+                    }
+                    continue;
+                }
+                Content::Nothing => continue,
+            };
+            for item in items {
+                let Ok(result) = apply::apply(&mut self.store, at, &item.payload, &mut events) else { return self.halt(index) };
+                if let Some(tag) = item.tag {
+                    match &result {
+                        Ok(_) => drop(self.expiring.take_if(|it| *it == tag)),
+                        // Whatever the reason: not again at once, or the log would be full of it.
+                        Err(_) => self.forget_expiry(tag),
+                    }
+                    self.desk.done(tag, result, self.store.revision());
+                }
+            }
+        }
+        self.watchers.tell(&events, self.store.revision());
+    }
+
+    fn install(&mut self, snapshot: &Snapshot) {
+        match self.arrived.take() {
+            Some((index, store)) if index == snapshot.index => {
+                let old = std::mem::replace(&mut self.store, *store);
+                // To free a large one takes its time.
+                self.keeper.give(keeper::Task::Forget(Box::new(old)));
+                self.applied = index;
+                self.snapshot = index;
+                self.watchers.leap(&self.store);
+            }
+            // The disk has it, so the next start finds it; this one cannot go on.
+            Some(_) | None => {
+                self.end =
+                    Some(End::Broken(format!("the snapshot of entry {} is not at hand: start the node again", snapshot.index)));
+            }
+        }
+    }
+
+    fn halt(&mut self, index: Index) {
+        self.end = Some(End::Broken(format!(
+            "entry {index} of the log was written by a later release, or is damaged: start this node with the release of the others"
+        )));
+    }
+
+    // What ends by time.
+
+    /// When the leader is to say that time has passed.
+    fn expire_at(&self, now: Instant) -> Option<Instant> {
+        if self.expiring.is_some() || !self.role.leads || self.closing.is_some() {
+            return None;
+        }
+        let expiry = self.store.expiry()?;
+        let left = expiry.as_nanos().saturating_sub(self.replica.cluster_time(now)?.0);
+        Some((now + Duration::from_nanos(left)).max(self.expire_from))
+    }
+
+    /// The proposal was not taken, or nobody knows: another is made, though not at once.
+    fn forget_expiry(&mut self, tag: Tag) {
+        if self.expiring.take_if(|it| *it == tag).is_some() {
+            self.expire_from = clock::now() + self.settings.election_timeout();
+        }
+    }
+
+    // Whether this node should lead.
+
+    fn judge_disk(&mut self, took: Duration) {
+        let status = &mut self.disk_status;
+        status.writes += 1;
+        status.last = took;
+        status.longest = status.longest.max(took);
+        if took >= self.settings.disk_patience {
+            self.quick_writes = 0;
+            status.slow = true;
+            self.slow_until = Some(clock::now() + self.settings.disk_patience * PATIENCES_TO_TRUST);
+            self.judge();
+        } else if status.slow {
+            self.quick_writes += 1;
+            if self.quick_writes >= QUICK_WRITES {
+                self.trust_disk();
+            }
+        }
+    }
+
+    fn trust_disk(&mut self) {
+        self.slow_until = None;
+        self.disk_status.slow = false;
+        self.judge();
+    }
+
+    /// A leader whose disk is slow or full gives the leadership away (C47, C52). Alone, there is nobody to give it to.
+    fn judge(&mut self) {
+        let unfit = self.disk_status.slow || self.disk_status.full.is_some();
+        if unfit == self.unfit_again.is_some() || self.replica.roll().voters().len() < 2 {
+            return;
+        }
+        if unfit {
+            tracing::warn!(node = %self.me, disk = ?self.disk_status, "this node's disk is unfit for a leader's");
+            self.unfit_again = Some(clock::now() + self.settings.election_timeout());
+            self.step(Input::Health(Health::Unfit));
+        } else {
+            self.unfit_again = None;
+            self.step(Input::Health(Health::Fit));
+        }
+    }
+
+    // The end.
+
+    fn close_if_done(&mut self, now: Instant) {
+        let Some(closing) = &mut self.closing else { return };
+        let heirs = self.replica.roll().voters().len() > 1;
+        let idle = self.desk.is_empty() && !(self.role.leads && heirs);
+        if idle || now >= closing.until {
+            self.end.get_or_insert(End::Closed);
+        } else if now >= closing.transfer_again {
+            closing.transfer_again = now + self.settings.election_timeout();
+            self.step(Input::Transfer { to: None });
+        }
+    }
+
+    async fn finish(self, inboxes: Inboxes) {
+        let Driver { switchboard, ends, end, disk, keeper, desk, watchers, me, .. } = self;
+        if let Some(End::Broken(why)) = &end {
+            tracing::error!(node = %me, %why, "the node ends");
+        }
+        switchboard.close().await;
+        drop(switchboard);
+        // Nobody waits for an answer that cannot come.
+        drop((desk, watchers, inboxes));
+        wait_for([disk.end(), keeper.end()]).await;
+        ends.send_replace(end);
+    }
+
+    /// As if the process were killed: but the directory must be free afterwards.
+    fn let_go(self) {
+        let Driver { switchboard, disk, keeper, ends, .. } = self;
+        drop(switchboard);
+        for thread in [disk.end(), keeper.end()] {
+            let _ = thread.join();
+        }
+        ends.send_replace(Some(End::Closed));
+    }
+
+    fn status(&self) -> NodeStatus {
+        let view = self.replica.view();
+        NodeStatus {
+            node: self.me,
+            role: self.role,
+            roll: self.replica.roll().clone(),
+            commit: view.commit,
+            applied: self.applied,
+            first: view.first,
+            last: view.last,
+            revision: self.store.revision(),
+            snapshot: self.snapshot,
+            disk: self.disk_status.clone(),
+            watches: self.watchers.len(),
+            waiting: self.desk.len(),
+            lines: self.switchboard.lines(),
+        }
+    }
+}
+
+/// A disk that does not answer must not keep a node from ending.
+async fn wait_for(threads: [JoinHandle<()>; 2]) {
+    let (ended, end) = oneshot::channel::<()>();
+    let joining = std::thread::Builder::new().name("incumbent-end".to_owned()).spawn(move || {
+        for thread in threads {
+            let _ = thread.join();
+        }
+        drop(ended);
+    });
+    if joining.is_ok() {
+        let _ = tokio::time::timeout(LAST_WRITES, end).await;
+    }
+}
+
+fn to_peer(known: &Known) -> PeerKnown {
+    PeerKnown { id: known.node, directory: known.directory, generation: known.generation }
+}
+
+/// 64 bits that no other start of a node has.
+fn nonce() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    let mut hasher = std::collections::hash_map::RandomState::new().build_hasher();
+    hasher.write_u32(std::process::id());
+    hasher.write_u64(clock::now().as_nanos());
+    hasher.finish()
+}

@@ -1,0 +1,310 @@
+//! What a node's users hold: requests, questions, watches, on any thread and any runtime.
+//!
+//! Outcomes are three-valued: done or refused by the store, certainly not done ([`NotNow`]), or unknown. Only what was not done may be repeated blindly; what is
+//! unknown may be repeated with the same number, for the store applies a numbered request once.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use incumbent_peer::switchboard::{LineView, Peer};
+use incumbent_protocol::protocol::NodeId;
+use incumbent_store::command::Request;
+use incumbent_store::event::Event;
+use incumbent_store::query::{Answered, Query};
+use incumbent_store::refusal::Refusal;
+use incumbent_store::reply::Reply;
+use incumbent_store::watch::Interest;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::replica::{Index, Role, Roll, Step};
+
+/// A running node, for whoever wants something of it. Clones are of the same node.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    pub(super) me: NodeId,
+    pub(super) orders: mpsc::Sender<Order>,
+    pub(super) ended: watch::Receiver<Option<End>>,
+    pub(super) role: watch::Receiver<Role>,
+}
+
+/// What came of a request.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Outcome {
+    /// It was done.
+    Done {
+        /// What the store answers.
+        reply: Reply,
+        /// The store's revision after it.
+        revision: u64,
+    },
+    /// The store has refused it. Nothing has changed, except where [`Refusal::may_have_happened`] says otherwise.
+    Refused(Refusal),
+    /// It has not happened, and will not.
+    NotNow(NotNow),
+    /// It may have happened, or may yet happen.
+    Unknown,
+}
+
+/// Why something has certainly not been done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NotNow {
+    /// Why.
+    pub why: Why,
+    /// Who leads, as far as is known: it may do it.
+    pub leader: Option<NodeId>,
+}
+
+/// Why something has certainly not been done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Why {
+    /// Nobody leads.
+    NoLeader,
+    /// Others have decided first.
+    Superseded,
+    /// As much waits already as may.
+    Full,
+    /// The disk of this node is full: it only answers questions.
+    ReadOnly,
+    /// This node is closing, or has ended.
+    Closing,
+}
+
+impl fmt::Display for NotNow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.why {
+            Why::NoLeader => "nobody leads: a majority of the nodes must be able to speak with each other; try again",
+            Why::Superseded => "another node has taken over: try again",
+            Why::Full => "too much waits already: try again, more slowly",
+            Why::ReadOnly => "the disk of this node is full, and it only answers questions: make room, or ask another node",
+            Why::Closing => "this node is closing: ask another",
+        })?;
+        self.leader.map_or(Ok(()), |leader| write!(f, " (node {leader} leads)"))
+    }
+}
+
+/// Why a question was not answered.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Unanswered {
+    /// The store refuses it.
+    Refused(Refusal),
+    /// Ask again.
+    NotNow(NotNow),
+}
+
+/// Why the members are as they were, or may be.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Unchanged {
+    /// It cannot be: what is wrong with it.
+    Refused(&'static str),
+    /// It has not happened, and will not. Only the leader changes members: ask it.
+    NotNow(NotNow),
+    /// It may have happened, or may yet happen.
+    Unknown,
+}
+
+/// How new an answer must be.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Consistency {
+    /// Not older than the question.
+    Linearizable,
+    /// Whatever this node knows: at once, also when nobody leads.
+    Local,
+}
+
+/// Some events that belong together.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Batch {
+    /// All that was wanted up to this revision has been told: a watch is resumed from the next one.
+    pub revision: u64,
+    /// In their order. Never a part of a revision.
+    pub events: Vec<Arc<Event>>,
+}
+
+/// Why a watch has ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum WatchEnd {
+    /// What it should be told next is not kept any more: [`Refusal::Lagged`] or [`Refusal::Compacted`]. Read how things stand, and watch from there. Or there are too
+    /// many: [`Refusal::Limit`].
+    Refused(Refusal),
+    /// It was not read for too long. Resume it after the last revision that was read.
+    TooSlow,
+    /// The node has ended: resume it on another.
+    NodeEnded,
+}
+
+/// A watch, until it is dropped.
+#[derive(Debug)]
+pub struct Watch {
+    pub(super) number: u64,
+    pub(super) batches: mpsc::Receiver<Batch>,
+    pub(super) end: Arc<OnceLock<WatchEnd>>,
+    pub(super) unwatched: mpsc::UnboundedSender<u64>,
+}
+
+impl Watch {
+    /// The next events. After the end, always the end.
+    pub async fn next(&mut self) -> Result<Batch, WatchEnd> {
+        match self.batches.recv().await {
+            Some(batch) => Ok(batch),
+            None => Err(self.end.get().cloned().unwrap_or(WatchEnd::NodeEnded)),
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let _ = self.unwatched.send(self.number);
+    }
+}
+
+/// Why a node has ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum End {
+    /// It was told to.
+    Closed,
+    /// Its disk failed, or the log says what this program cannot read: one line that says what to do.
+    Broken(String),
+}
+
+/// A node as operators see it.
+#[derive(Clone, Debug)]
+pub struct NodeStatus {
+    /// The node.
+    pub node: NodeId,
+    /// Who leads, as it sees it.
+    pub role: Role,
+    /// Who the members are.
+    pub roll: Roll,
+    /// Up to where entries are known to be decided.
+    pub commit: Index,
+    /// Up to where they are applied.
+    pub applied: Index,
+    /// The first entry that is kept.
+    pub first: Index,
+    /// The last entry.
+    pub last: Index,
+    /// The store's revision.
+    pub revision: u64,
+    /// The last snapshot that was saved or installed.
+    pub snapshot: Index,
+    /// Its disk.
+    pub disk: DiskStatus,
+    /// Watches.
+    pub watches: usize,
+    /// Requests and questions that wait.
+    pub waiting: usize,
+    /// Its lines to the others.
+    pub lines: Vec<LineView>,
+}
+
+/// A disk, as its thread has measured it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct DiskStatus {
+    /// Writes with their syncs.
+    pub writes: u64,
+    /// How long the last one took, from the moment it was wanted.
+    pub last: Duration,
+    /// The longest.
+    pub longest: Duration,
+    /// Whether it is too slow for a leader.
+    pub slow: bool,
+    /// Set while it is full: what the system says.
+    pub full: Option<String>,
+}
+
+/// What users want of a node.
+#[derive(Debug)]
+pub(super) enum Order {
+    Submit { request: Request, answer: oneshot::Sender<Outcome> },
+    Ask { query: Query, consistency: Consistency, answer: oneshot::Sender<Result<Answered, Unanswered>> },
+    Watch { interest: Interest, from: u64, answer: oneshot::Sender<Watch> },
+    Status { answer: oneshot::Sender<NodeStatus> },
+    Digest { answer: oneshot::Sender<(Index, u64)> },
+    Transfer { to: Option<NodeId> },
+    Change { steps: Vec<Step>, answer: oneshot::Sender<Result<Roll, Unchanged>> },
+    Peers { peers: Vec<Peer> },
+    Close,
+}
+
+impl Handle {
+    /// The node.
+    pub fn me(&self) -> NodeId {
+        self.me
+    }
+
+    /// Has a request applied, by whoever leads. If the future is dropped, it may still happen.
+    pub async fn submit(&self, request: Request) -> Outcome {
+        let (answer, answered) = oneshot::channel();
+        match self.orders.send(Order::Submit { request, answer }).await {
+            Ok(()) => answered.await.unwrap_or(Outcome::Unknown),
+            Err(_) => Outcome::NotNow(self.ended_now()),
+        }
+    }
+
+    /// Asks something.
+    pub async fn ask(&self, query: Query, consistency: Consistency) -> Result<Answered, Unanswered> {
+        let (answer, answered) = oneshot::channel();
+        let ended = || Unanswered::NotNow(self.ended_now());
+        self.orders.send(Order::Ask { query, consistency, answer }).await.map_err(|_| ended())?;
+        answered.await.unwrap_or_else(|_| Err(ended()))
+    }
+
+    /// Watches what happens from a revision on; from now on if `from` is 0. It may begin in the future. `None` if the node has ended.
+    pub async fn watch(&self, interest: Interest, from: u64) -> Option<Watch> {
+        let (answer, answered) = oneshot::channel();
+        self.orders.send(Order::Watch { interest, from, answer }).await.ok()?;
+        answered.await.ok()
+    }
+
+    /// The node as operators see it; `None` if it has ended.
+    pub async fn status(&self) -> Option<NodeStatus> {
+        let (answer, answered) = oneshot::channel();
+        self.orders.send(Order::Status { answer }).await.ok()?;
+        answered.await.ok()
+    }
+
+    /// Up to where entries are applied, and a number that is equal on nodes which have applied the same (S4). Reads all of the store while everything else waits: for
+    /// tests and audits.
+    pub async fn digest(&self) -> Option<(Index, u64)> {
+        let (answer, answered) = oneshot::channel();
+        self.orders.send(Order::Digest { answer }).await.ok()?;
+        answered.await.ok()
+    }
+
+    /// Wants the leadership to go to this node, or to whoever is best prepared. Nothing happens if this node does not lead.
+    pub async fn transfer(&self, to: Option<NodeId>) {
+        let _ = self.orders.send(Order::Transfer { to }).await;
+    }
+
+    /// Changes the members. Steps given together take effect together. Only the leader does it; a node that is new must be a learner before it can be a voter, and all
+    /// nodes must have been told where it is, by [`Handle::set_peers`].
+    pub async fn change(&self, steps: Vec<Step>) -> Result<Roll, Unchanged> {
+        let (answer, answered) = oneshot::channel();
+        let ended = || Unchanged::NotNow(self.ended_now());
+        self.orders.send(Order::Change { steps, answer }).await.map_err(|_| ended())?;
+        answered.await.unwrap_or(Err(Unchanged::Unknown))
+    }
+
+    /// Where the other nodes are from now on, members or not yet. Not remembered: a node that is started again must be told again.
+    pub async fn set_peers(&self, peers: Vec<Peer>) {
+        let _ = self.orders.send(Order::Peers { peers }).await;
+    }
+
+    /// Who leads, and whenever that changes.
+    pub fn role(&self) -> watch::Receiver<Role> {
+        self.role.clone()
+    }
+
+    /// Waits until the node has ended, and says why.
+    pub async fn ended(&self) -> End {
+        let mut ended = self.ended.clone();
+        // Without a word it ends only by a fault of ours.
+        let end = ended.wait_for(Option::is_some).await.ok().and_then(|it| it.clone());
+        end.unwrap_or_else(|| End::Broken("the node has ended without a word".to_owned()))
+    }
+
+    fn ended_now(&self) -> NotNow {
+        NotNow { why: Why::Closing, leader: self.role.borrow().leader.filter(|it| *it != self.me) }
+    }
+}

@@ -1,0 +1,323 @@
+//! The keeper of snapshots, on a thread of its own: a large one must not hold up the log.
+//!
+//! **Problem.** A snapshot is of the store as it was at one entry, and the store is in use; to copy a large one takes longer than a leader may be silent. **Insight.** What the
+//! disk has makes the same store again: the last snapshot, and the entries since. So nobody waits, at the price of applying every entry once more and of room for a second
+//! store while it lasts; and what is on the disk is read, and found to be whole, long before it is needed.
+//!
+//! In its file a snapshot has the replica's outline as context, and the store's pieces cut into chunks that the log takes. On its way to another node it is the file's bytes,
+//! known by their length and checksum: so what came before a crash counts, and what is not as announced is found out.
+
+use std::io;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use bytes::Bytes;
+use incumbent_protocol::protocol::NodeId;
+use incumbent_store::store::Store;
+use rustix::process::{getpriority_process, setpriority_process};
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::apply::apply;
+use super::{Alarm, Report};
+use crate::log::{
+    Damage, Disk, Failure, HardState, Incoming, Mark, Reader, Rejected, Snapshot as Saved, SnapshotReader, Snapshots, Unreadable,
+};
+use crate::replica::{Extent, Index, Snapshot, payloads};
+
+/// As much of the log is read at once.
+const READ_AT_ONCE: usize = 1 << 20;
+
+/// How often it is looked whether an entry is written.
+const ENTRY_LOOKED_FOR: Duration = Duration::from_millis(5);
+
+/// As steps of niceness go: about a tenth of the processor, if others want it.
+const LESS_URGENT_BY: i32 = 10;
+
+/// A store's piece may be longer than the log takes at once.
+const CHUNK: usize = 256 << 10;
+const _: () = assert!(CHUNK < crate::log::PIECE_LENGTH_MAX);
+
+/// What the keeper is to do.
+#[derive(Debug)]
+pub(super) enum Task {
+    /// Save the store as it is after the last entry of this.
+    Save(Snapshot),
+    /// Read a part for another node.
+    Read { to: NodeId, index: Index, offset: u64, bytes_max: u64 },
+    /// One comes from another node: say how much of it is here.
+    Expect(Snapshot, Extent),
+    /// Free this.
+    Forget(Box<Store>),
+    /// Keep a part of it.
+    Keep { index: Index, offset: u64, bytes: Bytes, last: bool },
+}
+
+/// The thread, from outside. Dropped, it ends when it has done what it was given.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    tasks: Sender<Task>,
+    thread: JoinHandle<()>,
+}
+
+impl Keeper {
+    pub(super) fn start<D: Disk>(
+        snapshots: Snapshots<D>,
+        log: Reader<D>,
+        reports: UnboundedSender<Report>,
+    ) -> io::Result<Keeper> {
+        let (tasks, inbox) = channel();
+        let alarm = Alarm(reports.clone());
+        let worker = Worker { snapshots, log, inbox, reports, saving: None, reading: None, incoming: None };
+        let thread = thread::Builder::new().name("incumbent-keeper".to_owned()).spawn(move || {
+            let _alarm = alarm;
+            worker.run();
+        })?;
+        Ok(Keeper { tasks, thread })
+    }
+
+    pub(super) fn give(&self, task: Task) {
+        // One that has ended has said why.
+        let _ = self.tasks.send(task);
+    }
+
+    /// Lets it finish what it was given. The handle tells when it has.
+    pub(super) fn end(self) -> JoinHandle<()> {
+        self.thread
+    }
+}
+
+/// Saves `store` as it is after the last entry of `snapshot`.
+pub(super) fn save<D: Disk>(snapshots: &Snapshots<D>, snapshot: &Snapshot, store: &Store) -> Result<Extent, Failure> {
+    let mut writer = snapshots.begin(mark(snapshot), &snapshot.to_bytes())?;
+    for piece in store.save() {
+        let mut chunks = piece.chunks(CHUNK).peekable();
+        while let Some(chunk) = chunks.next() {
+            // The first byte says whether the piece goes on.
+            writer.piece(&[&[u8::from(chunks.peek().is_some())], chunk].concat())?;
+        }
+    }
+    Ok(extent(&writer.commit()?))
+}
+
+/// The newest snapshot and its store. `None` if there is none; an error says why it cannot be read.
+pub(super) fn load<D: Disk>(snapshots: &Snapshots<D>) -> Result<Option<(Snapshot, Extent, Store)>, String> {
+    let Some(mut reader) = snapshots.read().map_err(|why| why.to_string())? else { return Ok(None) };
+    let outline = Snapshot::from_bytes(reader.context()).filter(|it| mark(it) == reader.snapshot().mark);
+    let outline = outline.ok_or("its head is none that a replica has written")?;
+    let extent = extent(&reader.snapshot());
+    let mut unreadable = None;
+    let pieces = std::iter::from_fn(|| {
+        whole_piece(&mut reader).unwrap_or_else(|why| {
+            unreadable = Some(why);
+            None
+        })
+    });
+    let store = Store::load(pieces);
+    if let Some(why) = unreadable {
+        return Err(why);
+    }
+    Ok(Some((outline, extent, store.map_err(|why| why.to_string())?)))
+}
+
+fn whole_piece<D: Disk>(reader: &mut SnapshotReader<D>) -> Result<Option<Vec<u8>>, String> {
+    let mut piece = Vec::new();
+    let mut begun = false;
+    while let Some(chunk) = reader.piece().map_err(|why| why.to_string())? {
+        let Some((more, bytes)) = chunk.split_first() else { return Err("it has an empty chunk".to_owned()) };
+        piece.extend(bytes);
+        begun = true;
+        if *more == 0 {
+            return Ok(Some(piece));
+        }
+    }
+    if begun { Err("its last piece is cut off".to_owned()) } else { Ok(None) }
+}
+
+fn mark(snapshot: &Snapshot) -> Mark {
+    Mark { index: snapshot.index, term: snapshot.term.0 }
+}
+
+fn extent(saved: &Saved) -> Extent {
+    Extent { bytes: saved.length, checksum: saved.checksum }
+}
+
+struct Worker<D: Disk> {
+    snapshots: Snapshots<D>,
+    log: Reader<D>,
+    inbox: Receiver<Task>,
+    reports: UnboundedSender<Report>,
+    /// To be saved when its last entry is written.
+    saving: Option<Snapshot>,
+    /// The snapshot that others are being sent: its file can be read to the end, also when a newer one has taken its place.
+    reading: Option<SnapshotReader<D>>,
+    incoming: Option<(Snapshot, Incoming<D>)>,
+}
+
+impl<D: Disk> Worker<D> {
+    fn run(mut self) {
+        // Whoever waits for an answer is more important. A system that does not allow it does not matter.
+        let _ = setpriority_process(None, getpriority_process(None).unwrap_or(0) + LESS_URGENT_BY);
+        loop {
+            let task = match &self.saving {
+                None => self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(_) => self.inbox.recv_timeout(ENTRY_LOOKED_FOR),
+            };
+            let report = match task {
+                Ok(Task::Save(snapshot)) => {
+                    self.saving = Some(snapshot);
+                    self.save()
+                }
+                Err(RecvTimeoutError::Timeout) => self.save(),
+                Ok(Task::Read { to, index, offset, bytes_max }) => {
+                    Some(Report::Piece { to, index, offset, bytes: self.read(index, offset, bytes_max) })
+                }
+                Ok(Task::Expect(snapshot, extent)) => Some(self.expect(snapshot, extent)),
+                Ok(Task::Forget(store)) => {
+                    drop(store);
+                    None
+                }
+                Ok(Task::Keep { index, offset, bytes, last }) => self.keep(index, offset, &bytes, last),
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            let broken = matches!(report, Some(Report::Broken(_)));
+            if let Some(report) = report {
+                let _ = self.reports.send(report);
+            }
+            if broken {
+                return;
+            }
+        }
+    }
+
+    /// Saves what is to be saved, if the log is as far. An entry may be decided by others' disks before it is on this one.
+    fn save(&mut self) -> Option<Report> {
+        let Snapshot { index, term, .. } = *self.saving.as_ref()?;
+        match self.log.term(index) {
+            Ok(written) if written == term.0 => {}
+            Ok(_) | Err(Unreadable::Beyond { .. }) => return None,
+            // A newer snapshot has come from another node.
+            Err(Unreadable::Compacted { .. } | Unreadable::Damaged(_) | Unreadable::Broken { .. }) => {
+                self.saving = None;
+                return Some(Report::Unsaved { index });
+            }
+        }
+        let snapshot = self.saving.take()?;
+        let store = match self.make_again(index) {
+            Ok(Some(store)) => store,
+            Ok(None) => return Some(Report::Unsaved { index }),
+            Err(why) => return Some(Report::Broken(why)),
+        };
+        match save(&self.snapshots, &snapshot, &store) {
+            Ok(extent) => Some(Report::Saved { index, extent }),
+            Err(failure) if failure.is_final() => Some(Report::Broken(failure.to_string())),
+            Err(failure) => {
+                tracing::warn!(index, %failure, "no snapshot could be saved");
+                Some(Report::Unsaved { index })
+            }
+        }
+    }
+
+    /// The store after this entry, from the disk. `None` if there is a newer snapshot.
+    fn make_again(&self, index: Index) -> Result<Option<Store>, String> {
+        let (mut next, mut store) = match load(&self.snapshots)? {
+            Some((outline, _, store)) => (outline.index + 1, store),
+            None => (self.log.first(), Store::new(0)),
+        };
+        let mut events = Vec::new();
+        while next <= index {
+            let entries = match self.log.read(next, index + 1, READ_AT_ONCE) {
+                Ok(entries) => entries,
+                Err(Unreadable::Compacted { .. } | Unreadable::Beyond { .. }) => return Ok(None),
+                Err(why @ (Unreadable::Damaged(_) | Unreadable::Broken { .. })) => return Err(why.to_string()),
+            };
+            next += entries.len() as u64;
+            for entry in entries {
+                let unknown = || format!("entry {} of the log cannot be read by this release", entry.index);
+                let (at, payloads) = payloads(&entry.payload.into()).ok_or_else(unknown)?;
+                for payload in payloads {
+                    apply(&mut store, at, &payload, &mut events).map_err(|_| unknown())?.ok();
+                    events.clear();
+                }
+            }
+        }
+        Ok((next == index + 1).then_some(store))
+    }
+
+    /// Empty if there is no such snapshot, or it cannot be read.
+    fn read(&mut self, index: Index, offset: u64, bytes_max: u64) -> Bytes {
+        if self.reading.as_ref().is_none_or(|it| it.snapshot().mark.index != index) {
+            self.reading = self.snapshots.read().ok().flatten().filter(|it| it.snapshot().mark.index == index);
+        }
+        let Some(reader) = &self.reading else { return Bytes::new() };
+        let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+        reader.bytes(offset, bytes_max).map(Bytes::from).unwrap_or_else(|why| {
+            tracing::warn!(index, %why, "a snapshot for another node cannot be read");
+            Bytes::new()
+        })
+    }
+
+    fn expect(&mut self, snapshot: Snapshot, extent: Extent) -> Report {
+        let index = snapshot.index;
+        self.incoming = None;
+        let Extent { bytes: length, checksum } = extent;
+        match self.snapshots.receive(Saved { mark: mark(&snapshot), length, checksum }) {
+            Ok(incoming) => {
+                let have = incoming.offset();
+                self.incoming = Some((snapshot, incoming));
+                Report::Expecting { index, have }
+            }
+            Err(failure) if failure.is_final() => Report::Broken(failure.to_string()),
+            Err(failure) => {
+                tracing::warn!(index, %failure, "a snapshot from another node cannot be kept");
+                Report::Expecting { index, have: 0 }
+            }
+        }
+    }
+
+    fn keep(&mut self, index: Index, offset: u64, bytes: &[u8], last: bool) -> Option<Report> {
+        let mut incoming = self.incoming.take_if(|(snapshot, _)| snapshot.index == index);
+        let written = incoming.as_mut().map_or(Ok(offset), |(_, incoming)| incoming.write(offset, bytes));
+        match written {
+            Ok(_) if !last => {
+                self.incoming = incoming;
+                return None;
+            }
+            Ok(_) => {}
+            Err(failure) if failure.is_final() => return Some(Report::Broken(failure.to_string())),
+            Err(failure) => {
+                tracing::warn!(index, %failure, "a snapshot from another node could not be kept");
+                return last.then_some(Report::Stored { index, store: None });
+            }
+        }
+        match self.finish(index, incoming) {
+            Ok(store) => Some(Report::Stored { index, store: Some(Box::new(store)) }),
+            Err(Rejected::Failed(failure)) if failure.is_final() => Some(Report::Broken(failure.to_string())),
+            Err(why) => {
+                tracing::warn!(index, %why, "a snapshot from another node is not whole");
+                Some(Report::Stored { index, store: None })
+            }
+        }
+    }
+
+    /// All has come, or should have.
+    fn finish(&self, index: Index, incoming: Option<(Snapshot, Incoming<D>)>) -> Result<Store, Rejected> {
+        let damaged = |what: String| {
+            Rejected::Damaged(Damage {
+                file: format!("the snapshot of entry {index}"),
+                offset: 0,
+                what,
+                whole_through: 0,
+                seen_through: 0,
+                state: HardState::default(),
+            })
+        };
+        let Some((snapshot, incoming)) = incoming else { return Err(damaged("some of it could not be kept".to_owned())) };
+        incoming.commit()?;
+        match load(&self.snapshots) {
+            Ok(Some((outline, _, store))) if outline == snapshot => Ok(store),
+            Ok(_) => Err(damaged("another one has taken its place".to_owned())),
+            Err(why) => Err(damaged(why)),
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! A running node of the service: replica and store on real sockets, disks and clocks.
+//!
+//! ```text
+//!   Handle ──► Order ───►┌────────┐──► Write ──► disk.rs    (a thread: group commit)      ──► Report
+//!   lines ───► Arrival ─►│ driver │──► Save ───► keeper.rs  (a thread: snapshots)          ──► Report
+//!   threads ─► Report ──►└────────┘
+//!   clock ───► Time          │ Replica::step ──► Commit ──► Store::apply ──► desk.rs: answers, watchers.rs: events
+//! ```
+//!
+//! - One thread does everything that need not wait, one wake-up at a time (driver.rs). Nothing on it blocks: what waits for a disk is on another.
+//! - Nothing is acknowledged that a majority's disks could forget, and nothing is applied that the log has not decided.
+//! - What ends by time ends by an entry that the leader proposes when its store says so, and that counts in its own term alone (C08).
+//!
+//! ```no_run
+//! # async fn example() {
+//! use incumbent_service::server::{Config, Consistency, Node};
+//! use incumbent_store::command::{Command, OpenSession, Request};
+//! use incumbent_store::query::Query;
+//!
+//! let node = Node::start(Config::alone("/var/lib/incumbent")).expect("a directory of its own");
+//! let handle = node.handle();
+//! let open = OpenSession { ttl_ms: 5_000, owner: "web-1".into(), ..OpenSession::default() };
+//! let outcome = handle.submit(Request::of(Command::OpenSession(open))).await;
+//! let board = handle.ask(Query::Look("billing".into()), Consistency::Linearizable).await;
+//! node.close().await;
+//! # }
+//! ```
+//!
+//! Left out: connections and dialects, which use a [`Handle`]; remembering where members are that were not told at the start.
+
+mod apply;
+mod config;
+mod desk;
+mod disk;
+mod driver;
+mod handle;
+mod keeper;
+mod opening;
+#[cfg(test)]
+mod tests;
+mod watchers;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use bytes::Bytes;
+use incumbent_protocol::protocol::NodeId;
+use incumbent_store::store::Store;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::oneshot;
+
+pub use self::config::{Beginning, Config, NotStarted};
+use self::handle::Order;
+pub use self::handle::{
+    Batch, Consistency, DiskStatus, End, Handle, NodeStatus, NotNow, Outcome, Unanswered, Unchanged, Watch, WatchEnd, Why,
+};
+use crate::log::{Disk, Folder};
+use crate::replica::{Extent, Index, Mark};
+
+/// A node that runs. Dropped, it ends as if it were killed, and its directory is free; [`Node::close`] ends it in peace.
+pub struct Node {
+    handle: Handle,
+    address: SocketAddr,
+    /// Dropped, the node ends at once.
+    life: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Node {
+    /// Opens the directory, recovers the store, binds the address, and begins to vote, follow and serve. Blocks for as long as the disk needs.
+    pub fn start(config: Config) -> Result<Node, NotStarted> {
+        config.check()?;
+        let folder = Folder::open(&config.directory).map_err(NotStarted::Directory)?;
+        Node::start_on(folder, config)
+    }
+
+    /// The same on another disk than the directory that is told: a simulated one.
+    pub fn start_on<D: Disk>(disk: D, config: Config) -> Result<Node, NotStarted> {
+        config.check()?;
+        let (life, lives) = oneshot::channel();
+        let (started, starts) = std::sync::mpsc::channel();
+        let body = move || driver::run(disk, config, lives, &started);
+        let thread = thread::Builder::new().name("incumbent-node".to_owned()).spawn(body);
+        let thread = thread.map_err(|error| NotStarted::System(error.to_string()))?;
+        match starts.recv() {
+            Ok(Ok((handle, address))) => Ok(Node { handle, address, life: Some(life), thread: Some(thread) }),
+            Ok(Err(why)) => {
+                let _ = thread.join();
+                Err(why)
+            }
+            Err(_) => Err(NotStarted::System("the node has ended while it started".to_owned())),
+        }
+    }
+
+    /// For whoever wants something of it.
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Where the other members reach it.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Gives the leadership away if it has it, finishes what is in flight, and ends.
+    pub async fn close(self) -> End {
+        let _ = self.handle.orders.send(Order::Close).await;
+        self.handle.ended().await
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        drop(self.life.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node").field("me", &self.handle.me).field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// What the threads beside the driver have to say.
+#[derive(Debug)]
+enum Report {
+    /// All writes up to this mark are safe.
+    Persisted { mark: Mark, took: Duration },
+    /// The disk is full: nothing is safe until there is room.
+    Full(String),
+    /// There is room again.
+    Room,
+    /// The disk has failed, or a thread of ours: the node must end.
+    Broken(String),
+    /// A snapshot is safe.
+    Saved { index: Index, extent: Extent },
+    /// It is not, and will not be.
+    Unsaved { index: Index },
+    /// A part of a snapshot for another node; empty if it cannot be read.
+    Piece { to: NodeId, index: Index, offset: u64, bytes: Bytes },
+    /// So much of a snapshot from another node is here.
+    Expecting { index: Index, have: u64 },
+    /// A snapshot from another node has come, and this is its store; or it has not.
+    Stored { index: Index, store: Option<Box<Store>> },
+}
+
+/// Held by a thread: should it panic, the node ends instead of waiting for it for ever.
+struct Alarm(UnboundedSender<Report>);
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let _ = self.0.send(Report::Broken("a thread of this node has failed: see what it said".to_owned()));
+        }
+    }
+}

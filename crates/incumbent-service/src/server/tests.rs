@@ -1,0 +1,306 @@
+//! The parts of a node one by one: what is told to whom, and what is kept.
+
+use incumbent_protocol::protocol::{NodeId, Term};
+use incumbent_protocol::time::Instant;
+use incumbent_store::command::{Command, Compact, KeepAlive, Request};
+use incumbent_store::keys::item::Span;
+use incumbent_store::keys::transaction::Put;
+use incumbent_store::limits::Limits;
+use incumbent_store::refusal::Refusal;
+use incumbent_store::reply::{KeptAlive, Reply};
+use incumbent_store::store::Store;
+use incumbent_store::time::{Stamp, Time};
+use incumbent_store::watch::{Interest, Topic};
+use tokio::sync::{mpsc, oneshot};
+
+use super::config::{Config, KEEP_ALIVES_GATHERED, KEPT_ALIVE_AT_ONCE_MAX, NotStarted, WATCH_BACKLOG_MAX};
+use super::desk::Desk;
+use super::disk::{self, DiskThread};
+use super::handle::{Batch, Outcome, Watch, WatchEnd};
+use super::keeper::{self, Keeper, Task};
+use super::watchers::Watchers;
+use super::{Node, Report};
+use crate::log::sim::SimDisk;
+use crate::log::{Identity, Log, Options, Snapshots};
+use crate::replica::{ClusterTime, Extent, Mark, Roll, Snapshot, Write};
+
+/// Writes a key; the events of it.
+fn write(store: &mut Store, key: &str, value: &str) -> Vec<std::sync::Arc<incumbent_store::event::Event>> {
+    let put = Put { key: key.to_owned().into(), value: value.to_owned().into(), ..Put::default() };
+    let mut events = Vec::new();
+    store.apply(Stamp::at(Time::ZERO), Request::of(Command::Put(put)), &mut events).expect("written");
+    events
+}
+
+fn outline(index: u64) -> Snapshot {
+    let roll = Roll::of([NodeId(1), NodeId(2)]).expect("two voters");
+    Snapshot { index, term: Term(1), at: ClusterTime(9), roll }
+}
+
+fn open(disk: &SimDisk) -> Log<SimDisk> {
+    let identity = Identity { cluster: "test".to_owned(), node: NodeId(1) };
+    Log::open(disk.clone(), &identity, Options::segments_of(4096)).expect("opens").0
+}
+
+fn snapshots(disk: &SimDisk) -> Snapshots<SimDisk> {
+    open(disk).snapshots()
+}
+
+// Snapshots.
+
+#[test]
+fn a_store_with_the_longest_values_is_saved_and_loaded() {
+    let mut store = Store::new(3);
+    for number in 0..3 {
+        // With what was there before, an event is longer than any chunk.
+        let _ = write(&mut store, "key", &"x".repeat(Limits::STANDARD.value_len_max - number));
+    }
+    let snapshots = snapshots(&SimDisk::new(1));
+    let saved = keeper::save(&snapshots, &outline(7), &store).expect("saved");
+    let (found, extent, loaded) = keeper::load(&snapshots).expect("whole").expect("there");
+    assert_eq!((found, extent, loaded.digest()), (outline(7), saved, store.digest()));
+}
+
+/// Two keepers, and what they have said.
+struct Pair {
+    from: Keeper,
+    to: Keeper,
+    log: Log<SimDisk>,
+    said: [mpsc::UnboundedReceiver<Report>; 2],
+    disks: [SimDisk; 2],
+}
+
+impl Pair {
+    fn new() -> Pair {
+        let disks = [SimDisk::new(1), SimDisk::new(2)];
+        let (first, first_said) = mpsc::unbounded_channel();
+        let (second, second_said) = mpsc::unbounded_channel();
+        let start = |disk, reports| {
+            let log = open(disk);
+            let keeper = Keeper::start(log.snapshots(), log.reader(), reports).expect("a thread");
+            (keeper, log)
+        };
+        let (from, log) = start(&disks[0], first);
+        let (to, _) = start(&disks[1], second);
+        Pair { from, to, log, said: [first_said, second_said], disks }
+    }
+
+    fn save(&mut self, index: u64, store: &Store) -> Extent {
+        keeper::save(&self.log.snapshots(), &outline(index), store).expect("saved")
+    }
+
+    fn expect(&mut self, index: u64, extent: Extent) -> u64 {
+        self.to.give(Task::Expect(outline(index), extent));
+        match self.said[1].blocking_recv() {
+            Some(Report::Expecting { have, .. }) => have,
+            other => panic!("not expected: {other:?}"),
+        }
+    }
+
+    fn piece(&mut self, index: u64, offset: u64) -> bytes::Bytes {
+        self.from.give(Task::Read { to: NodeId(2), index, offset, bytes_max: 1000 });
+        match self.said[0].blocking_recv() {
+            Some(Report::Piece { bytes, .. }) => bytes,
+            other => panic!("no piece: {other:?}"),
+        }
+    }
+
+    /// Carries all from `offset` on. The store, if it came whole.
+    fn carry(&mut self, index: u64, mut offset: u64, extent: Extent, spoil: bool) -> Option<Box<Store>> {
+        while offset < extent.bytes {
+            let mut bytes = self.piece(index, offset).to_vec();
+            if spoil && let Some(byte) = bytes.last_mut() {
+                *byte ^= 1;
+            }
+            let next = offset + bytes.len() as u64;
+            self.to.give(Task::Keep { index, offset, bytes: bytes.into(), last: next == extent.bytes });
+            offset = next;
+        }
+        match self.said[1].blocking_recv() {
+            Some(Report::Stored { store, .. }) => store,
+            other => panic!("not stored: {other:?}"),
+        }
+    }
+}
+
+fn some_store() -> Store {
+    let mut store = Store::new(0);
+    for number in 0..100 {
+        let _ = write(&mut store, &format!("key-{number}"), &"x".repeat(100));
+    }
+    store
+}
+
+#[test]
+fn a_snapshot_goes_from_keeper_to_keeper_and_is_taken_up_where_it_was_left() {
+    let (mut pair, store) = (Pair::new(), some_store());
+    let extent = pair.save(5, &store);
+    assert_eq!(pair.expect(5, extent), 0);
+    let first = pair.piece(5, 0);
+    pair.to.give(Task::Keep { index: 5, offset: 0, bytes: first, last: false });
+    // Announced again: by another leader, or to another process. Whole frames count.
+    let have = pair.expect(5, extent);
+    assert!(have > 0 && have <= 1000, "{have}");
+    let came = pair.carry(5, have, extent, false).expect("whole");
+    assert_eq!(came.digest(), store.digest());
+    assert_eq!(pair.expect(5, extent), 0, "it is a snapshot now");
+    let (found, _, loaded) = keeper::load(&snapshots(&pair.disks[1])).expect("whole").expect("there");
+    assert_eq!((found, loaded.digest()), (outline(5), store.digest()));
+}
+
+#[test]
+fn a_snapshot_that_is_spoilt_on_its_way_is_none() {
+    let (mut pair, store) = (Pair::new(), some_store());
+    let extent = pair.save(5, &store);
+    let _ = pair.expect(5, extent);
+    assert!(pair.carry(5, 0, extent, true).is_none());
+    assert_eq!(pair.expect(5, extent), 0);
+    assert!(pair.carry(5, 0, extent, false).is_some(), "and can be had again");
+    assert!(pair.piece(4, 0).is_empty(), "another one is not there");
+}
+
+// Watches.
+
+fn watch(watchers: &mut Watchers, from: u64, store: &Store) -> Watch {
+    let keys = Interest::of(Topic::Keys(Span::prefix("key")));
+    watchers.add(keys, from, store, mpsc::unbounded_channel().0)
+}
+
+/// The revisions of the events that are there to be read.
+fn told(watch: &mut Watch) -> Vec<u64> {
+    let mut revisions = Vec::new();
+    while let Ok(Batch { events, .. }) = watch.batches.try_recv() {
+        revisions.extend(events.iter().map(|it| it.revision));
+    }
+    revisions
+}
+
+#[test]
+fn a_watch_begins_in_the_past_now_or_in_the_future_and_has_no_hole() {
+    let (mut store, mut watchers) = (Store::new(0), Watchers::default());
+    for _ in 0..2_500 {
+        let _ = write(&mut store, "key", "");
+    }
+    let mut past = watch(&mut watchers, 10, &store);
+    let mut now = watch(&mut watchers, 0, &store);
+    let mut future = watch(&mut watchers, 2_503, &store);
+    for key in ["key", "other", "key", "key"] {
+        let events = write(&mut store, key, "");
+        watchers.tell(&events, store.revision());
+    }
+    assert_eq!(told(&mut past), (10..=2_501).chain([2_503, 2_504]).collect::<Vec<_>>());
+    assert_eq!(told(&mut now), [2_501, 2_503, 2_504]);
+    assert_eq!(told(&mut future), [2_503, 2_504]);
+    watchers.remove(now.number);
+    assert_eq!(watchers.len(), 2);
+}
+
+#[tokio::test]
+async fn a_watch_that_cannot_be_whole_ends_with_the_reason() {
+    let (mut store, mut watchers) = (Store::new(0), Watchers::default());
+    for _ in 0..5 {
+        let _ = write(&mut store, "key", "");
+    }
+    store
+        .apply(Stamp::at(Time::ZERO), Request::of(Command::Compact(Compact { revision: 3 })), &mut Vec::new())
+        .expect("compacted");
+    let mut late = watch(&mut watchers, 2, &store);
+    assert_eq!(late.next().await, Err(WatchEnd::Refused(Refusal::Compacted(4))));
+    let mut slow = watch(&mut watchers, 0, &store);
+    for _ in 0..=WATCH_BACKLOG_MAX {
+        let events = write(&mut store, "key", "");
+        watchers.tell(&events, store.revision());
+    }
+    assert_eq!(watchers.len(), 0);
+    assert_eq!(told(&mut slow).len(), WATCH_BACKLOG_MAX);
+    assert_eq!(slow.next().await, Err(WatchEnd::TooSlow));
+}
+
+/// A snapshot from another node: the store leaps, and those who watch hear what lies between, or that it is not known.
+#[tokio::test]
+async fn watchers_follow_a_store_that_leaps() {
+    let mut store = Store::new(0);
+    let mut watchers = Watchers::default();
+    let _ = write(&mut store, "key", "");
+    let mut follows = watch(&mut watchers, 0, &store);
+    let mut ahead = store.clone();
+    for _ in 0..3 {
+        let _ = write(&mut ahead, "key", "");
+    }
+    watchers.leap(&ahead);
+    assert_eq!(told(&mut follows), [2, 3, 4]);
+    let _ = write(&mut ahead, "key", "");
+    ahead
+        .apply(Stamp::at(Time::ZERO), Request::of(Command::Compact(Compact { revision: 5 })), &mut Vec::new())
+        .expect("compacted");
+    watchers.leap(&ahead);
+    assert_eq!(follows.next().await, Err(WatchEnd::Refused(Refusal::Compacted(6))));
+    assert_eq!(watchers.len(), 0);
+}
+
+// Keep-alives.
+
+fn keep_alive(desk: &mut Desk, now: Instant, sessions: Vec<u64>) -> oneshot::Receiver<Outcome> {
+    let (answer, answered) = oneshot::channel();
+    let request = Request::of(Command::KeepAlive(KeepAlive { sessions }));
+    assert!(desk.gather(now, request, answer).is_none(), "gathered");
+    answered
+}
+
+#[test]
+fn keep_alives_are_gathered_and_each_hears_of_its_own_sessions() {
+    let (mut desk, now) = (Desk::default(), Instant::from_nanos(7));
+    let mut first = keep_alive(&mut desk, now, vec![9, 1]);
+    let mut second = keep_alive(&mut desk, now, vec![2, 9]);
+    assert_eq!(desk.gathered_until, Some(now + KEEP_ALIVES_GATHERED));
+    assert!(desk.gathered(now).is_none(), "too early");
+    let (tag, request) = desk.gathered(now + KEEP_ALIVES_GATHERED).expect("due");
+    let Some(Command::KeepAlive(KeepAlive { sessions })) = request.command else { panic!("another command") };
+    assert_eq!(sessions, [1, 2, 9], "each once");
+    desk.done(tag, Ok(Reply::KeptAlive(KeptAlive { gone: vec![1, 9] })), 4);
+    let gone = |answered: &mut oneshot::Receiver<Outcome>| match answered.try_recv() {
+        Ok(Outcome::Done { reply: Reply::KeptAlive(KeptAlive { gone }), revision: 4 }) => gone,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((gone(&mut first), gone(&mut second)), (vec![9, 1], vec![9]));
+    assert!(desk.is_empty());
+}
+
+#[test]
+fn many_keep_alives_do_not_wait_and_numbered_ones_are_not_gathered() {
+    let (mut desk, now) = (Desk::default(), Instant::from_nanos(7));
+    let _first = keep_alive(&mut desk, now, (0..KEPT_ALIVE_AT_ONCE_MAX as u64).collect());
+    assert!(desk.gathered(now).is_some());
+    let (answer, _answered) = oneshot::channel();
+    let request = Request::numbered(5, 1, Command::KeepAlive(KeepAlive { sessions: vec![1] }));
+    assert!(desk.gather(now, request, answer).is_some());
+}
+
+// Configuration.
+
+#[test]
+fn what_cannot_work_is_refused_with_what_to_change() {
+    let refused = |config: Config| match Node::start_on(SimDisk::new(1), config) {
+        Err(NotStarted::Config(why)) => why,
+        other => panic!("{other:?}"),
+    };
+    let mut twice = Config::alone("nowhere");
+    twice.peers.push(incumbent_peer::switchboard::Peer { id: twice.me, address: "127.0.0.1:1".to_owned() });
+    assert!(refused(twice).contains("its own peer"));
+    let mut long = Config::alone("nowhere");
+    long.settings.message_bytes_max = 3 << 20;
+    assert!(refused(long).contains("do not fit a line"));
+    let short = Config { log: Options::segments_of(64 << 10), ..Config::alone("nowhere") };
+    assert!(refused(short).contains("segments"));
+}
+
+/// The log panics at what does not follow from what is there: a bug, and no reason to wait for ever.
+#[test]
+fn a_thread_that_fails_ends_the_node() {
+    let (reports, mut said) = mpsc::unbounded_channel();
+    let disk = DiskThread::start(open(&SimDisk::new(1)), reports).expect("a thread");
+    let gap = crate::replica::Entry { index: 7, term: Term(1), bytes: bytes::Bytes::new() };
+    let write = Write { mark: Mark(1), reset: None, entries: vec![gap], vote: None };
+    disk.give(disk::Task::Write(write, std::time::Instant::now()));
+    assert!(matches!(said.blocking_recv(), Some(Report::Broken(_))));
+}
