@@ -7,14 +7,15 @@ use crate::metadata::{Origin, Package, Purpose};
 ///
 /// ```text
 ///   cli ──► service, lab, incumbent, supervisor      service ──► store, client, peer, protocol      supervisor ──► protocol
-///                                                    lab ──► protocol, store                        incumbent ──► peer, protocol
-///                                                                                                   peer ──► protocol
-///   tests of cli, service, lab, incumbent ──► testbed
+///                                                    lab ──► protocol, store                        incumbent ──► client, peer, protocol
+///                                                    client ──► store                               peer ──► protocol
+///   tests of cli, service, lab, incumbent, client, peer ──► testbed
 /// ```
 const DRAWN: &[(&str, &[&str])] = &[
     ("incumbent-protocol", &[]),
     ("incumbent-store", &[]),
-    ("incumbent", &["incumbent-peer", "incumbent-protocol"]),
+    ("incumbent-client", &["incumbent-store"]),
+    ("incumbent", &["incumbent-client", "incumbent-peer", "incumbent-protocol"]),
     ("incumbent-peer", &["incumbent-protocol"]),
     ("incumbent-lab", &["incumbent-protocol", "incumbent-store"]),
     ("incumbent-service", &["incumbent-client", "incumbent-peer", "incumbent-protocol", "incumbent-store"]),
@@ -28,8 +29,10 @@ const DRAWN: &[(&str, &[&str])] = &[
 ];
 
 /// What only tests may know, and whose tests: engines started for a test are no part of a product.
-const DRAWN_FOR_TESTS: (&str, &[&str]) =
-    ("incumbent-testbed", &["incumbent", "incumbent-lab", "incumbent-peer", "incumbent-service", "incumbent-cli"]);
+const DRAWN_FOR_TESTS: (&str, &[&str]) = (
+    "incumbent-testbed",
+    &["incumbent", "incumbent-client", "incumbent-lab", "incumbent-peer", "incumbent-service", "incumbent-cli"],
+);
 
 /// Every edge between our crates is drawn, and so is every crate. Dependencies of tests count: they are knowledge too.
 pub(super) fn edges(tree: &Tree) -> Vec<Complaint> {

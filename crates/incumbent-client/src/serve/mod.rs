@@ -1,0 +1,427 @@
+//! The server's half of the stream: one connection of a client, and what it is served by.
+//!
+//! [`serve`] reads what a client asks and hands it to a [`Service`]; an answer is a debt that goes out whenever it is paid ([`Owed`]), in any order, many in one write. Everything that a
+//! client can make a server hold is bounded by [`Bounds`]: who asks more than it reads is not read any further, and who reads nothing is cut off. What a watch has not been told yet stays
+//! in the store's own journal until the connection has room for it, so a slow reader costs nobody anything (C69). It knows neither a log nor other nodes, and spawns nothing.
+
+mod belfry;
+mod outbox;
+mod telling;
+mod weight;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use incumbent_store::command::Request;
+use incumbent_store::limits::Limits;
+use incumbent_store::query::ReadEvents;
+use incumbent_store::refusal::Refusal;
+use incumbent_store::watch::Interest;
+use prost::{DecodeError, Message};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::time::timeout;
+
+use crate::frame::{self, BadFrame, GREETING_MAX, Inbox, KEPT_MAX, REQUEST_MAX};
+use crate::message::{
+    Asked, Bound, Hello, Inquiry, Objection, Pong, ToClient, ToServer, Told, TurnedAway, VERSION, VERSION_OLDEST, WatchFrom,
+    Welcome,
+};
+
+pub use belfry::Belfry;
+pub use outbox::{Bell, Owed, Reading};
+use outbox::{Kind, Outbox};
+use telling::Teller;
+
+/// What a connection is served by: a node of the service, or whoever passes on to it what is asked.
+///
+/// No method waits: what takes longer is answered through a value that it was given, from whichever thread. What a connection asks is to be begun in its order.
+pub trait Service {
+    /// What a client that was let in may do.
+    type Guest;
+
+    /// How things stand here.
+    fn standing(&self) -> Standing;
+
+    /// Whether the client is let in, and as whom.
+    ///
+    /// # Errors
+    /// Why not, for a program and for people.
+    fn admit(&self, hello: &Hello) -> Result<Self::Guest, (Objection, String)>;
+
+    /// Carries out a command, now or later. A client's number in it makes it happen once, however often it comes.
+    fn submit(&self, guest: &Self::Guest, request: Request, owed: Owed);
+
+    /// Answers a question, now or later.
+    fn ask(&self, guest: &Self::Guest, inquiry: Inquiry, owed: Owed);
+
+    /// From now on, rings the bell with the revision of each event that is of interest. Answers a number to end it by.
+    ///
+    /// # Errors
+    /// If the client may not hear of it.
+    fn watch(&self, guest: &Self::Guest, interest: &Interest, bell: Bell) -> Result<u64, Refusal>;
+
+    /// Does not ring the bell of [`watch`](Self::watch) any more.
+    fn unwatch(&self, watcher: u64);
+
+    /// Reads what has happened, as far as this node knows, now or later. A watch that was begun before is in force by then. An event can be read, and its bell has been rung, before
+    /// [`Standing::revision`] says so.
+    fn events(&self, asked: ReadEvents, reading: Reading);
+
+    /// A connection will speak for these sessions.
+    ///
+    /// # Errors
+    /// If the client may not.
+    fn bind(&self, guest: &Self::Guest, sessions: &[u64]) -> Result<(), Refusal>;
+
+    /// The client's machine has closed a connection without a goodbye: its process has died, most likely. Those of its sessions that wished so end. Connections that end in any other way,
+    /// by silence or because they were cut off here, are not told: their sessions have their deadlines.
+    fn lost(&self, guest: &Self::Guest, sessions: Vec<u64>);
+}
+
+/// How things stand at a node.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Standing {
+    /// The node's number.
+    pub node: u64,
+    /// Its cluster.
+    pub cluster: String,
+    /// Whether it leads.
+    pub leads: bool,
+    /// Where the node that leads answers clients; empty if that is not known.
+    pub leader: String,
+    /// Where the nodes answer clients.
+    pub members: Vec<String>,
+    /// The revision up to which events are here and their bells rung.
+    pub revision: u64,
+}
+
+/// How much of a server one connection may take.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Bounds {
+    /// A client that has not said who it is by then is cut off (C87).
+    pub handshake: Duration,
+    /// So many questions are under way at once; further ones wait in the client's own buffers.
+    pub questions_max: usize,
+    /// So many bytes of questions, and one question more.
+    pub questions_bytes_max: usize,
+    /// While so many bytes of answers wait to be sent, no further questions are read.
+    pub answers_bytes_max: usize,
+    /// So many watches.
+    pub watches_max: usize,
+    /// So many sessions may be bound.
+    pub sessions_max: usize,
+    /// A client that takes not one byte of what waits for it for so long is cut off.
+    pub stall: Duration,
+    /// A client of which nothing is heard for so long is cut off. It pings several times in that time.
+    pub silence: Duration,
+}
+
+/// [`Bounds::questions_max`], by default: no less than a client has under way.
+pub const QUESTIONS_MAX: usize = 16 * 1024;
+/// [`Bounds::questions_bytes_max`], by default: no less than a client has under way.
+pub const QUESTIONS_BYTES_MAX: usize = 32 * 1024 * 1024;
+
+impl Default for Bounds {
+    fn default() -> Bounds {
+        Bounds {
+            handshake: Duration::from_secs(5),
+            questions_max: QUESTIONS_MAX,
+            questions_bytes_max: QUESTIONS_BYTES_MAX,
+            answers_bytes_max: 4 * 1024 * 1024,
+            watches_max: 100_000,
+            sessions_max: 100_000,
+            stall: Duration::from_secs(10),
+            silence: Duration::from_secs(20),
+        }
+    }
+}
+
+/// Why a connection has ended.
+#[derive(Debug)]
+pub enum Closed {
+    /// The client said goodbye.
+    Goodbye,
+    /// The client's machine closed it, in good order or not.
+    ByClient,
+    /// The client was turned away.
+    TurnedAway(String),
+    /// It did not say who it is in time.
+    Handshake,
+    /// What came is not ours to read.
+    BadFrame(BadFrame),
+    /// It took nothing of what waited for it.
+    Stalled,
+    /// Nothing was heard of it.
+    Silent,
+    /// The network failed.
+    Broken(io::Error),
+}
+
+/// Serves one connection until it ends. `begun` is what has been read from it already, to see that it is for us: the preamble or a part of it, or nothing.
+pub async fn serve<S: Service, C: AsyncRead + AsyncWrite>(connection: C, begun: &[u8], service: &S, bounds: &Bounds) -> Closed {
+    let (mut reader, mut writer) = tokio::io::split(connection);
+    let mut inbox = Inbox::new();
+    inbox.room().extend_from_slice(begun);
+    let guest = match timeout(bounds.handshake, greet(&mut reader, &mut writer, &mut inbox, service)).await {
+        Ok(Ok(guest)) => guest,
+        Ok(Err(closed)) => return closed,
+        Err(_) => return Closed::Handshake,
+    };
+    let outbox = Outbox::new();
+    let mut counter = Counter { service, guest: &guest, bounds, outbox: &outbox, sessions: BTreeSet::new(), goodbye: false };
+    let closed = tokio::select! {
+        closed = counter.read(&mut reader, &mut inbox) => closed,
+        closed = write(&mut writer, &outbox, service, bounds) => closed,
+    };
+    match (counter.goodbye, closed) {
+        (true, _) => Closed::Goodbye,
+        (false, Closed::ByClient) => {
+            if !counter.sessions.is_empty() {
+                service.lost(&guest, std::mem::take(&mut counter.sessions).into_iter().collect());
+            }
+            Closed::ByClient
+        }
+        (false, closed) => closed,
+    }
+}
+
+/// Finds out who is there, and says who we are.
+async fn greet<S: Service, C: AsyncRead + AsyncWrite>(
+    reader: &mut ReadHalf<C>,
+    writer: &mut WriteHalf<C>,
+    inbox: &mut Inbox,
+    service: &S,
+) -> Result<S::Guest, Closed> {
+    while !inbox.take_preamble().map_err(Closed::BadFrame)? {
+        fill(reader, inbox).await?;
+    }
+    let ToServer { id, asked } = loop {
+        if let Some(message) = inbox.take(GREETING_MAX).map_err(Closed::BadFrame)? {
+            break message;
+        }
+        fill(reader, inbox).await?;
+    };
+    let standing = service.standing();
+    let admitted = match asked {
+        Some(Asked::Hello(hello)) => check(&hello, &standing).and_then(|()| service.admit(&hello)),
+        _ => Err((Objection::Other, "say hello first".to_owned())),
+    };
+    let (answer, result) = match admitted {
+        Ok(guest) => {
+            let Standing { node, cluster, leads, leader, members, revision: _ } = standing;
+            (Told::Welcome(Welcome { version: VERSION, node, cluster, leads, leader, members }), Ok(guest))
+        }
+        Err((objection, why)) => {
+            let told = TurnedAway { objection: objection.into(), why: why.clone() };
+            (Told::TurnedAway(told), Err(Closed::TurnedAway(why)))
+        }
+    };
+    let mut bytes = Vec::new();
+    frame::append(&ToClient::new(id, answer), &mut bytes);
+    writer.write_all(&bytes).await.map_err(closed_by)?;
+    writer.flush().await.map_err(closed_by)?;
+    if result.is_err() {
+        let _ = writer.shutdown().await;
+    }
+    result
+}
+
+fn check(hello: &Hello, standing: &Standing) -> Result<(), (Objection, String)> {
+    if hello.version < VERSION_OLDEST || hello.oldest > VERSION {
+        let (theirs, ours) = ((hello.oldest, hello.version), (VERSION_OLDEST, VERSION));
+        let why = format!("the client speaks versions {} to {}, this node {} to {}", theirs.0, theirs.1, ours.0, ours.1);
+        return Err((Objection::Version, why));
+    }
+    if !hello.cluster.is_empty() && hello.cluster != standing.cluster {
+        return Err((Objection::Cluster, format!("this is cluster {}, not {}", standing.cluster, hello.cluster)));
+    }
+    Ok(())
+}
+
+async fn fill<C: AsyncRead>(reader: &mut ReadHalf<C>, inbox: &mut Inbox) -> Result<(), Closed> {
+    match reader.read_buf(inbox.room()).await {
+        Ok(0) => Err(Closed::ByClient),
+        Ok(_) => Ok(()),
+        Err(wrong) => Err(closed_by(wrong)),
+    }
+}
+
+/// Whether the other machine has closed the connection, or something else is wrong with it.
+fn closed_by(wrong: io::Error) -> Closed {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    if matches!(wrong.kind(), UnexpectedEof | ConnectionReset | ConnectionAborted | BrokenPipe) {
+        Closed::ByClient
+    } else {
+        Closed::Broken(wrong)
+    }
+}
+
+/// As many as the store takes.
+const OPERATIONS_MAX: usize = Limits::STANDARD.operations_max;
+
+/// A message of which nothing matters but its number.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Numbered {
+    #[prost(uint64, tag = "1")]
+    id: u64,
+}
+
+/// Where a client's questions come in.
+struct Counter<'a, S: Service> {
+    service: &'a S,
+    guest: &'a S::Guest,
+    bounds: &'a Bounds,
+    outbox: &'a Arc<Outbox>,
+    /// This connection speaks for them.
+    sessions: BTreeSet<u64>,
+    goodbye: bool,
+}
+
+impl<S: Service> Counter<'_, S> {
+    async fn read<C: AsyncRead>(&mut self, reader: &mut ReadHalf<C>, inbox: &mut Inbox) -> Closed {
+        loop {
+            loop {
+                self.outbox.room(self.bounds).await;
+                match inbox.take_bytes(REQUEST_MAX) {
+                    Ok(Some(message)) => {
+                        if let Err(bad) = self.take(message) {
+                            return Closed::BadFrame(bad);
+                        }
+                    }
+                    Ok(None) => break,
+                    Err(bad) => return Closed::BadFrame(bad),
+                }
+            }
+            match timeout(self.bounds.silence, fill(reader, inbox)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(closed)) => return closed,
+                Err(_) => return Closed::Silent,
+            }
+        }
+    }
+
+    fn take(&mut self, message: &[u8]) -> Result<(), BadFrame> {
+        let unreadable = |wrong: DecodeError| BadFrame::Message(wrong.to_string());
+        let operations = weight::operations(message).ok_or_else(|| BadFrame::Message("not a message".to_owned()))?;
+        let len = message.len();
+        if operations > OPERATIONS_MAX {
+            let Numbered { id } = Numbered::decode(message).map_err(unreadable)?;
+            let what = "guards and operations in a transaction".to_owned();
+            self.outbox.refuse(id, &Refusal::Limit { what, max: OPERATIONS_MAX as u64 });
+            return Ok(());
+        }
+        let ToServer { id, asked } = ToServer::decode(message).map_err(unreadable)?;
+        let refuse = |what: &str| self.outbox.refuse(id, &Refusal::Malformed(what.to_owned()));
+        match asked {
+            None => refuse("a kind of question that this version does not know"),
+            Some(Asked::Hello(_)) => refuse("hello was said before"),
+            Some(Asked::Submit(request)) => self.service.submit(self.guest, request, self.outbox.owe(id, Kind::Command, len)),
+            Some(Asked::Ask(inquiry)) => self.service.ask(self.guest, inquiry, self.outbox.owe(id, Kind::Question, len)),
+            Some(Asked::Watch(wanted)) => self.watch(id, wanted),
+            Some(Asked::Unwatch(watch)) => {
+                if let Some(watcher) = self.outbox.forget_watch(watch) {
+                    self.service.unwatch(watcher);
+                }
+            }
+            Some(Asked::Bind(bound)) => self.bind(id, bound.sessions),
+            Some(Asked::Unbind(unbound)) => self.sessions.retain(|it| !unbound.sessions.contains(it)),
+            Some(Asked::Ping(_)) => {
+                // First the revision: what happened up to it has rung its bell, so a watch that has something to tell is seen below.
+                let Standing { revision, leader, leads, .. } = self.service.standing();
+                let told = if self.outbox.has_told() { revision } else { 0 };
+                self.outbox.tell(&ToClient::new(id, Told::Pong(Pong { told, leader, leads })));
+            }
+            Some(Asked::Goodbye(_)) => {
+                self.goodbye = true;
+                self.sessions.clear();
+            }
+        }
+        Ok(())
+    }
+
+    fn watch(&mut self, id: u64, wanted: WatchFrom) {
+        let WatchFrom { interest, from, seen } = wanted;
+        let interest = interest.unwrap_or(Interest::EVERYTHING);
+        if self.outbox.watches() >= self.bounds.watches_max || self.outbox.watches_as(id) {
+            let max = self.bounds.watches_max as u64;
+            let refusal = Refusal::Limit { what: "watches of a connection, each with its own number".to_owned(), max };
+            self.outbox.tell(&ToClient::new(id, Told::WatchEnded(refusal.to_wire())));
+            return;
+        }
+        let bell = self.outbox.expect_watch(id, interest.clone());
+        match self.service.watch(self.guest, &interest, bell) {
+            Ok(watcher) => {
+                // Only now: what happened before the bell was there is what this revision shows.
+                let from = if from > 0 { from } else { self.service.standing().revision.max(seen).saturating_add(1) };
+                self.outbox.begin_watch(id, watcher, from);
+            }
+            Err(refusal) => {
+                self.outbox.forget_watch(id);
+                self.outbox.tell(&ToClient::new(id, Told::WatchEnded(refusal.to_wire())));
+            }
+        }
+    }
+
+    fn bind(&mut self, id: u64, sessions: Vec<u64>) {
+        if self.sessions.len() + sessions.len() > self.bounds.sessions_max {
+            let max = self.bounds.sessions_max as u64;
+            self.outbox.refuse(id, &Refusal::Limit { what: "sessions bound to a connection".to_owned(), max });
+            return;
+        }
+        match self.service.bind(self.guest, &sessions) {
+            Ok(()) => {
+                self.sessions.extend(sessions);
+                self.outbox.tell(&ToClient::new(id, Told::Bound(Bound {})));
+            }
+            Err(refusal) => self.outbox.refuse(id, &refusal),
+        }
+    }
+}
+
+/// However it ends, nobody rings the bells of a connection that is gone.
+impl<S: Service> Drop for Counter<'_, S> {
+    fn drop(&mut self) {
+        for watcher in self.outbox.close() {
+            self.service.unwatch(watcher);
+        }
+    }
+}
+
+/// Sends what waits, all of it at once; and when there is room, what the watches have to tell.
+async fn write<S: Service, C: AsyncWrite>(
+    writer: &mut WriteHalf<C>,
+    outbox: &Arc<Outbox>,
+    service: &S,
+    bounds: &Bounds,
+) -> Closed {
+    let mut teller = Teller::new(outbox);
+    let mut batch = Vec::new();
+    loop {
+        batch.clear();
+        if batch.capacity() > KEPT_MAX {
+            batch = Vec::new();
+        }
+        outbox.take(&mut batch);
+        teller.tell(service, &mut batch);
+        if batch.is_empty() {
+            outbox.more().await;
+            continue;
+        }
+        let mut unsent = &batch[..];
+        while !unsent.is_empty() {
+            match timeout(bounds.stall, writer.write(unsent)).await {
+                Ok(Ok(0)) => return Closed::ByClient,
+                Ok(Ok(sent)) => unsent = &unsent[sent..],
+                Ok(Err(wrong)) => return closed_by(wrong),
+                Err(_) => return Closed::Stalled,
+            }
+        }
+        match timeout(bounds.stall, writer.flush()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(wrong)) => return closed_by(wrong),
+            Err(_) => return Closed::Stalled,
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! What waits to be sent on one connection, and who will still add to it: answers that are owed, and bells of watches.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use incumbent_store::query::{Answered, Events, ReadEvents};
+use incumbent_store::refusal::Refusal;
+use incumbent_store::reply::Outcome;
+use incumbent_store::watch::Interest;
+use prost::Message;
+use tokio::sync::Notify;
+
+use super::Bounds;
+use crate::frame::{self, ANSWER_MAX};
+use crate::message::{NotNow, ToClient, Told, Unknown};
+
+/// What waits to be sent. Its lock is held for the length of an encoding, and no service is called under it.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    waiting: Mutex<Waiting>,
+    /// There is something to send.
+    more: Notify,
+    /// Something was sent or answered.
+    less: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    /// Frames.
+    bytes: Vec<u8>,
+    /// Questions that are not answered.
+    owed: usize,
+    /// Their bytes.
+    owed_bytes: usize,
+    watches: BTreeMap<u64, Watched>,
+    /// Watches that have something to tell.
+    rung: BTreeSet<u64>,
+    /// One of them is being told.
+    telling: bool,
+    /// What it is to be told is being read.
+    reading: bool,
+    /// It has been read.
+    read: Option<Read>,
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct Watched {
+    /// The service's number; not there while the service is being asked for it.
+    watcher: Option<u64>,
+    interest: Interest,
+    /// All before this revision has been told.
+    next: u64,
+    /// The first revision since then with something to tell.
+    rung_at: Option<u64>,
+    /// Nothing has been told yet, not even that it stands.
+    fresh: bool,
+}
+
+/// What is next for the watches.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// This is to be read.
+    Ask(ReadEvents, Reading),
+    /// This has been read.
+    Tell(Read),
+    /// Nothing, for now.
+    Wait,
+}
+
+/// What has been read for a watch.
+#[derive(Debug)]
+pub(super) struct Read {
+    pub(super) id: u64,
+    pub(super) fresh: bool,
+    pub(super) result: Result<Events, Refusal>,
+}
+
+/// What kind of answer is owed.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    Command,
+    Question,
+}
+
+impl Outbox {
+    pub(super) fn new() -> Arc<Outbox> {
+        Arc::new(Outbox { waiting: Mutex::default(), more: Notify::new(), less: Notify::new() })
+    }
+
+    /// Nothing is done by halves under this lock, so one that a panic has left is good.
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Until there is something to send.
+    pub(super) async fn more(&self) {
+        self.more.notified().await;
+    }
+
+    /// Until another question may be read.
+    pub(super) async fn room(&self, bounds: &Bounds) {
+        loop {
+            let less = self.less.notified();
+            {
+                let waiting = self.waiting();
+                let few = waiting.owed < bounds.questions_max && waiting.owed_bytes < bounds.questions_bytes_max;
+                if few && waiting.bytes.len() < bounds.answers_bytes_max {
+                    return;
+                }
+            }
+            less.await;
+        }
+    }
+
+    /// All that waits; what is given in its place is used again.
+    pub(super) fn take(&self, batch: &mut Vec<u8>) {
+        mem::swap(&mut self.waiting().bytes, batch);
+        self.less.notify_one();
+    }
+
+    pub(super) fn tell(&self, message: &ToClient) {
+        let mut waiting = self.waiting();
+        if !waiting.closed {
+            frame::append(message, &mut waiting.bytes);
+        }
+        drop(waiting);
+        self.more.notify_one();
+    }
+
+    pub(super) fn refuse(&self, id: u64, refusal: &Refusal) {
+        self.tell(&ToClient::new(id, Told::Refused(refusal.to_wire())));
+    }
+
+    /// An answer to a question of so many bytes.
+    pub(super) fn owe(self: &Arc<Outbox>, id: u64, kind: Kind, len: usize) -> Owed {
+        let mut waiting = self.waiting();
+        waiting.owed += 1;
+        waiting.owed_bytes += len;
+        Owed { outbox: Arc::clone(self), id, kind, len, paid: false }
+    }
+
+    pub(super) fn watches(&self) -> usize {
+        self.waiting().watches.len()
+    }
+
+    pub(super) fn watches_as(&self, id: u64) -> bool {
+        self.waiting().watches.contains_key(&id)
+    }
+
+    /// A watch that will stand once the service has its bell.
+    pub(super) fn expect_watch(self: &Arc<Outbox>, id: u64, interest: Interest) -> Bell {
+        let watched = Watched { watcher: None, interest, next: 0, rung_at: None, fresh: true };
+        self.waiting().watches.insert(id, watched);
+        Bell { outbox: Arc::clone(self), id }
+    }
+
+    /// It stands, and tells from this revision on.
+    pub(super) fn begin_watch(&self, id: u64, watcher: u64, from: u64) {
+        let mut waiting = self.waiting();
+        if let Some(watched) = waiting.watches.get_mut(&id) {
+            *watched = Watched {
+                watcher: Some(watcher),
+                next: from,
+                rung_at: Some(from),
+                interest: mem::take(&mut watched.interest),
+                fresh: true,
+            };
+            waiting.rung.insert(id);
+        }
+        drop(waiting);
+        self.more.notify_one();
+    }
+
+    /// The service's number of a watch that is no more.
+    pub(super) fn forget_watch(&self, id: u64) -> Option<u64> {
+        let mut waiting = self.waiting();
+        waiting.rung.remove(&id);
+        waiting.watches.remove(&id)?.watcher
+    }
+
+    /// Whether every watch has told all that it was rung for.
+    pub(super) fn has_told(&self) -> bool {
+        let waiting = self.waiting();
+        waiting.rung.is_empty() && !waiting.telling
+    }
+
+    /// What is next for the watches behind this one, round and round.
+    pub(super) fn step(self: &Arc<Outbox>, behind: u64, limit: u64) -> Step {
+        let mut guard = self.waiting();
+        let waiting = &mut *guard;
+        if let Some(read) = waiting.read.take() {
+            waiting.reading = false;
+            return Step::Tell(read);
+        }
+        if waiting.reading {
+            return Step::Wait;
+        }
+        let id = waiting.rung.range(behind.saturating_add(1)..).next().or_else(|| waiting.rung.first()).copied();
+        waiting.telling = id.is_some();
+        let Some((id, watched)) = id.and_then(|id| waiting.watches.get_mut(&id).map(|it| (id, it))) else { return Step::Wait };
+        waiting.rung.remove(&id);
+        waiting.reading = true;
+        let from = watched.next.max(watched.rung_at.take().unwrap_or(0));
+        let fresh = mem::replace(&mut watched.fresh, false);
+        let asked = ReadEvents { from, interest: Some(watched.interest.clone()), limit };
+        Step::Ask(asked, Reading { outbox: Arc::clone(self), id, from, fresh, done: false })
+    }
+
+    fn has_read(&self, read: Read) {
+        let mut waiting = self.waiting();
+        if !waiting.closed {
+            waiting.read = Some(read);
+        }
+        drop(waiting);
+        self.more.notify_one();
+    }
+
+    /// Nobody has read what a watch is to be told: it is looked for when it is next rung for.
+    fn has_not_read(&self, id: u64, from: u64, fresh: bool) {
+        let mut waiting = self.waiting();
+        waiting.reading = false;
+        if let Some(watched) = waiting.watches.get_mut(&id) {
+            watched.rung_at = Some(watched.rung_at.map_or(from, |it| it.min(from)));
+            watched.fresh |= fresh;
+        }
+        drop(waiting);
+        self.more.notify_one();
+    }
+
+    /// A watch has been told all before `next`; there may be more to tell right away. Whether it is still wanted.
+    pub(super) fn told(&self, id: u64, next: u64, more: bool) -> bool {
+        let mut waiting = self.waiting();
+        let Some(watched) = waiting.watches.get_mut(&id) else { return false };
+        watched.next = next;
+        if more {
+            watched.rung_at = Some(next);
+            waiting.rung.insert(id);
+        }
+        true
+    }
+
+    /// Nothing will be sent any more. The service's numbers of all watches.
+    pub(super) fn close(&self) -> Vec<u64> {
+        let mut waiting = self.waiting();
+        waiting.closed = true;
+        waiting.bytes = Vec::new();
+        waiting.rung.clear();
+        waiting.read = None;
+        mem::take(&mut waiting.watches).into_values().filter_map(|it| it.watcher).collect()
+    }
+}
+
+/// An answer that is owed to a client. One that is dropped unpaid is answered all the same: that it is not known what came of it.
+#[derive(Debug)]
+#[must_use = "somebody waits for the answer"]
+pub struct Owed {
+    outbox: Arc<Outbox>,
+    id: u64,
+    kind: Kind,
+    len: usize,
+    paid: bool,
+}
+
+impl Owed {
+    /// What came of a command.
+    pub fn outcome(self, outcome: Outcome) {
+        let revision = outcome.revision;
+        let told = ToClient::new(self.id, Told::Outcome(outcome));
+        if told.encoded_len() <= ANSWER_MAX {
+            self.pay(told);
+        } else {
+            let dropped = Outcome::of(&Err(Refusal::AnswerDropped(revision)), revision);
+            let told = ToClient::new(self.id, Told::Outcome(dropped));
+            self.pay(told);
+        }
+    }
+
+    /// The answer to a question.
+    pub fn answer(self, answered: Answered) {
+        let told = ToClient::new(self.id, Told::Answered(answered));
+        if told.encoded_len() <= ANSWER_MAX {
+            self.pay(told);
+        } else {
+            self.refuse(&Refusal::Limit { what: "bytes of an answer".to_owned(), max: ANSWER_MAX as u64 });
+        }
+    }
+
+    /// Nothing was done, and asking again will not help.
+    pub fn refuse(self, refusal: &Refusal) {
+        let told = ToClient::new(self.id, Told::Refused(refusal.to_wire()));
+        self.pay(told);
+    }
+
+    /// Nothing was done by this copy of the question; the client asks again.
+    pub fn not_now(self, not_now: NotNow) {
+        let told = ToClient::new(self.id, Told::NotNow(not_now));
+        self.pay(told);
+    }
+
+    /// It may have been done, or be done yet.
+    pub fn unknown(self, why: &str) {
+        let told = ToClient::new(self.id, Told::Unknown(Unknown { why: why.to_owned() }));
+        self.pay(told);
+    }
+
+    fn pay(mut self, told: ToClient) {
+        self.paid = true;
+        self.settle(&told);
+    }
+
+    fn settle(&self, told: &ToClient) {
+        let mut waiting = self.outbox.waiting();
+        waiting.owed -= 1;
+        waiting.owed_bytes -= self.len;
+        drop(waiting);
+        self.outbox.tell(told);
+        self.outbox.less.notify_one();
+    }
+}
+
+impl Drop for Owed {
+    fn drop(&mut self) {
+        if !self.paid {
+            let why = "the node gave it up".to_owned();
+            let told = match self.kind {
+                Kind::Command => Told::Unknown(Unknown { why }),
+                Kind::Question => Told::NotNow(NotNow { why, ..NotNow::default() }),
+            };
+            self.settle(&ToClient::new(self.id, told));
+        }
+    }
+}
+
+/// A read of events that somebody waits for.
+#[derive(Debug)]
+#[must_use = "a watch waits for it"]
+pub struct Reading {
+    outbox: Arc<Outbox>,
+    id: u64,
+    from: u64,
+    fresh: bool,
+    done: bool,
+}
+
+impl Reading {
+    /// This was read; or why it cannot be.
+    pub fn done(mut self, result: Result<Events, Refusal>) {
+        self.done = true;
+        self.outbox.has_read(Read { id: self.id, fresh: self.fresh, result });
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        if !self.done {
+            self.outbox.has_not_read(self.id, self.from, self.fresh);
+        }
+    }
+}
+
+/// Wakes a watch.
+#[derive(Clone, Debug)]
+pub struct Bell {
+    outbox: Arc<Outbox>,
+    id: u64,
+}
+
+impl Bell {
+    /// Something of interest has happened at this revision.
+    pub fn ring(&self, revision: u64) {
+        let mut waiting = self.outbox.waiting();
+        let Some(watched) = waiting.watches.get_mut(&self.id) else { return };
+        watched.rung_at = Some(watched.rung_at.map_or(revision, |it| it.min(revision)));
+        // One that does not stand yet begins by looking.
+        if watched.watcher.is_some() {
+            waiting.rung.insert(self.id);
+        }
+        drop(waiting);
+        self.outbox.more.notify_one();
+    }
+}
