@@ -1,6 +1,6 @@
 //! What goes over a line between two nodes: packets in frames, and nothing that a stranger's bytes could break.
 //!
-//! A frame is a length (u32, little endian, at most [`FRAME_MAX`]), a CRC-32C of what follows (u32, little endian) and a packet in protobuf's
+//! A frame is a length (u32, little endian, at most [`FRAME_MAX`]; with freight, [`MEMBER_FRAME_MAX`]), a CRC-32C of what follows (u32, little endian) and a packet in protobuf's
 //! encoding, so that fields may be added: a field that a node does not know is skipped. A kind that it does not know, a term beyond [`Term::MAX`],
 //! an over-long name or list is an error value, never a panic, and memory grows with the bytes that have come, not with those announced.
 //!

@@ -5,7 +5,7 @@ mod group;
 
 use group::{LONG, Node, addresses, lines, word};
 use incumbent_peer::packet::{
-    FRAME_MAX, Freight, GREETING_MAX, Hello, Lane, Mail, Packet, Passport, Pulse, Purpose, Role, Route, VERSION,
+    FRAME_MAX, Freight, GREETING_MAX, Hello, Lane, MEMBER_FRAME_MAX, Mail, Packet, Passport, Pulse, Purpose, Role, Route, VERSION,
 };
 use incumbent_peer::switchboard::{Arrival, Known};
 use incumbent_protocol::protocol::NodeId;
@@ -259,10 +259,9 @@ async fn nonsense_is_hung_up_on_with_one_line_that_has_the_address() {
 
 #[tokio::test]
 async fn a_member_that_goes_mad_loses_its_line_and_nothing_else() {
-    let oversized = u32::try_from(FRAME_MAX + 1).expect("short").to_le_bytes();
-    for (why, bytes) in
-        [("where 262144 are allowed", [oversized, [0; 4]].concat()), ("a hello where", frame(Packet::Hello(hello())))]
-    {
+    let oversized = u32::try_from(MEMBER_FRAME_MAX + 1).expect("short").to_le_bytes();
+    let allowed = format!("where {MEMBER_FRAME_MAX} are allowed");
+    for (why, bytes) in [(allowed.as_str(), [oversized, [0; 4]].concat()), ("a hello where", frame(Packet::Hello(hello())))] {
         let (mut node, _ports) = two().await;
         let (mut member, _) = Stranger::greeting(&node, hello()).await;
         node.up(1).await;
