@@ -15,7 +15,7 @@ const DRAWN: &[(&str, &[&str])] = &[
     ("incumbent-protocol", &[]),
     ("incumbent-store", &[]),
     ("incumbent-client", &["incumbent-store"]),
-    ("incumbent", &["incumbent-client", "incumbent-peer", "incumbent-protocol"]),
+    ("incumbent", &["incumbent-client", "incumbent-peer", "incumbent-protocol", "incumbent-store"]),
     ("incumbent-peer", &["incumbent-protocol"]),
     ("incumbent-lab", &["incumbent-protocol", "incumbent-store"]),
     ("incumbent-service", &["incumbent-client", "incumbent-peer", "incumbent-protocol", "incumbent-store"]),

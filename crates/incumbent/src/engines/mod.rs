@@ -17,6 +17,8 @@ pub mod peers;
 pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "service")]
+pub mod service;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
 
@@ -26,13 +28,13 @@ mod dial;
 mod hints;
 #[cfg(any(feature = "consul", feature = "kubernetes", feature = "nats", feature = "postgres", feature = "redis"))]
 mod knock;
-#[cfg(any(feature = "consul", feature = "kubernetes", feature = "nats"))]
+#[cfg(any(feature = "consul", feature = "kubernetes", feature = "nats", feature = "service"))]
 mod locked;
 #[cfg(any(feature = "consul", feature = "kubernetes", feature = "nats"))]
 mod observed;
 #[cfg(any(feature = "nats", feature = "postgres", feature = "redis"))]
 mod slot;
-#[cfg(any(feature = "consul", feature = "nats", feature = "postgres", feature = "redis"))]
+#[cfg(any(feature = "consul", feature = "nats", feature = "postgres", feature = "redis", feature = "service"))]
 mod tls;
 mod watching;
 
@@ -61,6 +63,7 @@ const SCHEMES: &[Scheme] = &[
     Scheme { name: "redis", feature: "redis" },
     Scheme { name: "nats", feature: "nats" },
     Scheme { name: "peers", feature: "peers" },
+    Scheme { name: "incumbent", feature: "service" },
 ];
 
 /// Connects to the engine at `place`, whose path is the namespace.
@@ -85,6 +88,8 @@ pub async fn open(place: &Place) -> Result<Arc<dyn Engine>, Error> {
         "nats" => nats::Nats::open(place).await,
         #[cfg(feature = "peers")]
         "peers" => peers::Peers::open(place).await,
+        #[cfg(feature = "service")]
+        "incumbent" => service::Service::open(place).await,
         unknown => Err(unknown_scheme(unknown)),
     }
 }
@@ -111,6 +116,8 @@ pub fn built_in() -> Vec<Guarantees> {
         nats::promises(),
         #[cfg(feature = "peers")]
         peers::promises(),
+        #[cfg(feature = "service")]
+        service::promises(),
     ]
 }
 

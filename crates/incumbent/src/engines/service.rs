@@ -1,0 +1,417 @@
+//! Elections on incumbent's own replicated service: `incumbent://HOST:PORT,HOST:PORT,HOST:PORT/NAMESPACE`.
+//!
+//! The service knows elections, so there is no recipe here: a claim, a release with its successor, a hand-over are one commit each, and whoever is next in line is seated by the same commit that frees the seat. All
+//! elections of a process with one ttl share a session, and all of its requests one connection. What may have happened is found out by the client, which repeats a request under its number until somebody answers.
+//!
+//! A session may wish to end with its connection (`death=connection`): the seat of a process that dies is free at once. That believes the network; see [`promises`].
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+use incumbent_client::client::{Client, Options};
+use incumbent_client::dial::Security;
+use incumbent_client::failure::{Ended, Failure};
+use incumbent_client::message::Consistency;
+use incumbent_client::session::{Life, Session};
+use incumbent_client::watch::Watch;
+use incumbent_protocol::protocol::{Term, Token};
+use incumbent_store::command::{self, Command};
+use incumbent_store::election as kept;
+use incumbent_store::limits::Limits;
+use incumbent_store::query::{Answer, Inquire, Query};
+use incumbent_store::refusal::Refusal;
+use incumbent_store::reply::Reply;
+use incumbent_store::watch::{CandidateTopic, Interest, Topic};
+
+use super::locked::locked;
+use super::tls;
+use super::watching::{Watching, hints_of};
+use crate::desk::whole_ms;
+use crate::engine::{
+    Bid, Board, Candidate, Claim, Demand, Engine, Error, Farewell, Grant, Leader, Note, Past, Renewal, Seat, Wish,
+};
+use crate::guarantees::{Exclusive, Guarantees, Notice, Order, Tokens, WhoseClock};
+use crate::identity::Identity;
+use crate::name::Name;
+use crate::place::Place;
+
+/// Where nodes answer clients, unless told otherwise.
+pub const PORT: u16 = 7272;
+/// The service takes no shorter ttl.
+const TTL_MIN: Duration = Duration::from_millis(100);
+/// Long enough for anybody; a session that outlives its process for longer is no lease.
+const TTL_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// What elections on the service promise.
+pub(super) fn promises() -> Guarantees {
+    Guarantees {
+        engine: "incumbent",
+        exclusive: Exclusive::Always,
+        tokens: Tokens::Durable,
+        token_source: "revision of the grant, with the store's incarnation",
+        clock: WhoseClock::Engine,
+        notice: Notice::Pushed,
+        order: Order::Line,
+        seats_max: Limits::STANDARD.seats_max,
+        lists_candidates: true,
+        keeps_history: true,
+        ttl_min: TTL_MIN,
+        ttl_max: TTL_MAX,
+        caveats: vec![
+            "With death=connection something between client and service that ends connections by itself frees the seat of a leader that still acts, until its next renewal. It is the default on one machine alone.",
+            "A minority of the nodes serves nobody: of three, two must be up and reach each other.",
+        ],
+    }
+}
+
+/// What ends a session besides its deadline.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Death {
+    /// The end of its connection.
+    Connection,
+    /// Nothing.
+    Lease,
+}
+
+/// The service, as one process sees it.
+pub struct Service {
+    client: Client,
+    prefix: String,
+    death: Death,
+    /// One for each ttl. The lock is held while one is opened, so that no two are.
+    sessions: Mutex<BTreeMap<Duration, SharedSession>>,
+    /// The revision at which a candidate was last told how it stands: it watches from there.
+    told: Mutex<BTreeMap<(Name, Identity), u64>>,
+}
+
+type SharedSession = Arc<tokio::sync::Mutex<Option<Session>>>;
+
+impl Service {
+    /// The service at a URL. Connects to one of its nodes.
+    pub(super) async fn open(place: &Place) -> Result<Arc<dyn Engine>, Error> {
+        place.knows_only(&["cluster", "death", "work"])?;
+        let addresses = place.hosts_or_local(PORT);
+        let files = place.tls()?;
+        let security = match &files {
+            Some(files) => Security::Tls { config: Arc::new(tls::client_config(files)?), server_name: files.server_name.clone() },
+            None => Security::LoopbackOnly,
+        };
+        let here = addresses.iter().all(|it| is_loopback(it));
+        let options = Options {
+            cluster: place.option("cluster").unwrap_or_default().to_owned(),
+            token: place.credentials()?.map(|it| it.password).unwrap_or_default(),
+            name: Identity::unique().name().to_owned(),
+            security,
+            ..Options::default()
+        };
+        let client = Client::connect(addresses.clone(), options).await.map_err(|why| unreachable(&addresses, &why))?;
+        let namespace = place.namespace();
+        let prefix = if namespace.is_empty() { String::new() } else { format!("{namespace}/") };
+        Ok(Arc::new(Service { client, prefix, death: death(place, here)?, sessions: Mutex::default(), told: Mutex::default() }))
+    }
+
+    fn key(&self, election: &Name) -> String {
+        format!("{}{election}", self.prefix)
+    }
+
+    /// The session of all elections with this ttl; opened if there is none.
+    async fn session(&self, ttl: Duration) -> Result<u64, Error> {
+        let shared = Arc::clone(locked(&self.sessions).entry(ttl).or_default());
+        let mut session = shared.lock().await;
+        if let Some(open) = session.as_ref().filter(|it| it.life() != Life::Gone) {
+            return Ok(open.id());
+        }
+        let wanted = command::OpenSession {
+            ttl_ms: whole_ms(ttl),
+            owner: Identity::unique().as_str().to_owned(),
+            ends_with_connection: self.death == Death::Connection,
+            ..command::OpenSession::default()
+        };
+        let opened = self.client.open_session(wanted).await.map_err(error)?;
+        Ok(session.insert(opened).id())
+    }
+
+    /// Forgets a session that the service does not know any more.
+    async fn session_is_gone(&self, ttl: Duration, id: u64) {
+        let shared = Arc::clone(locked(&self.sessions).entry(ttl).or_default());
+        shared.lock().await.take_if(|it| it.id() == id);
+    }
+
+    async fn submit(&self, command: Command) -> Result<(Reply, u64), Error> {
+        let done = self.client.submit(command).await.map_err(error)?;
+        Ok((done.reply, done.revision))
+    }
+
+    async fn ask_for(&self, query: Query) -> Result<Answer, Error> {
+        Ok(self.client.ask(query, Consistency::Linearizable).await.map_err(error)?.answer)
+    }
+}
+
+#[async_trait]
+impl Engine for Service {
+    fn guarantees(&self) -> Guarantees {
+        promises()
+    }
+
+    fn accepts(&self, election: &Name) -> Result<(), Error> {
+        let (len, max) = (self.key(election).len(), Limits::STANDARD.name_len_max);
+        if len > max {
+            return Err(Error::misconfigured(format!(
+                "the name of the election is {len} bytes long with its namespace, and the service takes {max}: choose a shorter one"
+            )));
+        }
+        Ok(())
+    }
+
+    async fn claim(&self, election: &Name, bid: &Bid) -> Result<Claim, Error> {
+        let session = self.session(bid.ttl).await?;
+        let campaign = command::Campaign {
+            session,
+            election: self.key(election),
+            identity: bid.identity.as_str().to_owned(),
+            name: bid.identity.name().to_owned(),
+            value: bid.value.clone().into(),
+            priority: bid.priority,
+            seats: bid.seats,
+            tenure_ms_min: 0,
+            seen: bid.seen.map_or(0, Token::get),
+            only_if_free: false,
+        };
+        let done = match self.client.submit(Command::Campaign(campaign)).await {
+            Err(Failure::Refused(Refusal::SessionGone(gone))) => {
+                self.session_is_gone(bid.ttl, gone).await;
+                return Err(Error::refused("the session has ended: the next claim opens another"));
+            }
+            other => other.map_err(error)?,
+        };
+        match done.reply {
+            Reply::Granted(granted) => {
+                locked(&self.told).remove(&(election.clone(), bid.identity.clone()));
+                Ok(Claim::Granted(Grant::of(token_of(granted.token)?)))
+            }
+            Reply::InLine(line) => {
+                locked(&self.told).insert((election.clone(), bid.identity.clone()), done.revision);
+                let free_in = (line.free_in_ms > 0).then(|| Duration::from_millis(line.free_in_ms));
+                Ok(Claim::Occupied { leader: line.leader.as_ref().map(leader).transpose()?, free_in })
+            }
+            other => Err(unexpected("a claim", &other)),
+        }
+    }
+
+    async fn renew(&self, election: &Name, _bid: &Bid, token: Token) -> Result<Renewal, Error> {
+        let renew = command::Renew { election: self.key(election), token: token.get() };
+        match self.submit(Command::Renew(renew)).await?.0 {
+            Reply::Renewed(renewed) if renewed.in_office => {
+                let wish = renewed.wish.map(|it| wish_of(it)).transpose()?;
+                Ok(Renewal::Kept { grant: Grant::of(token), wish })
+            }
+            Reply::Renewed(_) => Ok(Renewal::Gone),
+            other => Err(unexpected("a renewal", &other)),
+        }
+    }
+
+    async fn release(&self, election: &Name, _bid: &Bid, token: Token, farewell: &Farewell) -> Result<(), Error> {
+        let resign = command::Resign {
+            election: self.key(election),
+            token: token.get(),
+            reason: farewell.reason.to_string(),
+            to: farewell.to.clone().unwrap_or_default(),
+        };
+        self.submit(Command::Resign(resign)).await.map(drop)
+    }
+
+    async fn look(&self, election: &Name) -> Result<Board, Error> {
+        match self.ask_for(Query::Look(self.key(election))).await? {
+            Answer::Board(board) => board_of(board),
+            other => Err(unexpected("a look", &other)),
+        }
+    }
+
+    async fn inquire(&self, election: &Name, bid: &Bid) -> Result<Seat, Error> {
+        let inquire = Inquire { election: self.key(election), identity: bid.identity.as_str().to_owned() };
+        match self.ask_for(Query::Inquire(inquire)).await? {
+            Answer::Seat(seat) if seat.token > 0 => Ok(Seat::Own(token_of(seat.token)?)),
+            Answer::Seat(seat) if seat.vacant => Ok(Seat::Vacant),
+            Answer::Seat(seat) => Ok(Seat::Others(seat.leader.as_ref().map(leader).transpose()?)),
+            other => Err(unexpected("an inquiry", &other)),
+        }
+    }
+
+    async fn withdraw(&self, election: &Name, bid: &Bid) -> Result<(), Error> {
+        locked(&self.told).remove(&(election.clone(), bid.identity.clone()));
+        let withdraw = command::Withdraw { election: self.key(election), identity: bid.identity.as_str().to_owned() };
+        self.submit(Command::Withdraw(withdraw)).await.map(drop)
+    }
+
+    async fn proclaim(&self, election: &Name, _bid: &Bid, token: Token, value: &str) -> Result<(), Error> {
+        let proclaim = command::Proclaim { election: self.key(election), token: token.get(), value: value.to_owned().into() };
+        self.submit(Command::Proclaim(proclaim)).await.map(drop)
+    }
+
+    async fn ask(&self, election: &Name, wish: &Wish) -> Result<(), Error> {
+        let (demand, to) = match &wish.what {
+            Demand::Resign => (command::Demand::Resign, String::new()),
+            Demand::Evict => (command::Demand::Evict, String::new()),
+            Demand::HandOver(to) => (command::Demand::HandOver, to.clone()),
+        };
+        let wish = command::Wish { token: wish.token.get(), demand: demand.into(), to, by: wish.by.clone() };
+        let ask = command::Ask { election: self.key(election), wish: Some(wish), after_tenure: false };
+        self.submit(Command::Ask(ask)).await.map(drop)
+    }
+
+    async fn raise(&self, election: &Name, above: Token) -> Result<(), Error> {
+        let raise = command::Raise { election: self.key(election), above: above.get() };
+        self.submit(Command::Raise(raise)).await.map(drop)
+    }
+
+    async fn annotate(&self, election: &Name, token: Token, text: &str) -> Result<(), Error> {
+        let annotate = command::Annotate { election: self.key(election), token: token.get(), text: text.to_owned() };
+        self.submit(Command::Annotate(annotate)).await.map(drop)
+    }
+
+    fn watch(&self, election: &Name, bid: Option<&Bid>) -> BoxStream<'static, Result<(), Error>> {
+        let key = self.key(election);
+        let (topic, from) = match bid {
+            Some(bid) => {
+                // From where the claim has left off: what happened in between is told.
+                let told = locked(&self.told).get(&(election.clone(), bid.identity.clone())).copied();
+                let topic = CandidateTopic { election: key, identity: bid.identity.as_str().to_owned() };
+                (Topic::Candidate(topic), told.map_or(0, |it| it + 1))
+            }
+            None => (Topic::Election(key), 0),
+        };
+        hints_of(self.client.watch(Interest::of(topic), from))
+    }
+
+    async fn close(&self) {
+        let sessions = std::mem::take(&mut *locked(&self.sessions));
+        for session in sessions.into_values() {
+            if let Some(session) = session.lock().await.take() {
+                // What it was for has ended; if it is not heard, the deadline ends it.
+                let _ = session.end("closed").await;
+            }
+        }
+        self.client.clone().close().await;
+    }
+}
+
+impl Watching for Watch {
+    async fn change(&mut self) -> Result<(), Error> {
+        match self.next().await {
+            Ok(_) => Ok(()),
+            Err(why) => Err(Error::refused(format!("the service tells no more: {why:?}"))),
+        }
+    }
+}
+
+fn is_loopback(address: &str) -> bool {
+    let host = address.rsplit_once(':').map_or(address, |it| it.0).trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|it| it.is_loopback())
+}
+
+fn death(place: &Place, here: bool) -> Result<Death, Error> {
+    let elsewhere = match place.option("work") {
+        None | Some("here") => false,
+        Some("elsewhere") => true,
+        Some(other) => return Err(Error::misconfigured(format!("work={other}: say work=here or work=elsewhere"))),
+    };
+    match place.option("death") {
+        // Somebody else's work goes on when this process dies.
+        _ if elsewhere => Ok(Death::Lease),
+        None if here => Ok(Death::Connection),
+        None | Some("lease") => Ok(Death::Lease),
+        Some("connection") => Ok(Death::Connection),
+        Some(other) => Err(Error::misconfigured(format!("death={other}: say death=connection or death=lease"))),
+    }
+}
+
+fn unreachable(addresses: &[String], why: &Ended) -> Error {
+    let what = format!("no node of the service answers at {}: {why}", addresses.join(", "));
+    match why {
+        Ended::TurnedAway { .. } | Ended::Insecure(_) => Error::misconfigured(what),
+        Ended::Unreachable(_)
+        | Ended::Handshake
+        | Ended::BadFrame(_)
+        | Ended::Nonsense(_)
+        | Ended::Closed(_)
+        | Ended::Silent
+        | Ended::Rerouted
+        | Ended::Done => Error::refused(what),
+    }
+}
+
+fn error(why: Failure) -> Error {
+    match why {
+        Failure::Refused(refusal) if refusal.may_have_happened() => Error::unknown(refusal.to_string()),
+        Failure::Refused(refusal @ (Refusal::Limit { .. } | Refusal::SeatsDiffer(_) | Refusal::TokensExhausted)) => {
+            Error::misconfigured(refusal.to_string())
+        }
+        Failure::Refused(refusal) => Error::refused(refusal.to_string()),
+        Failure::NotNow { why } => Error::refused(why),
+        Failure::Unknown { why } => Error::unknown(why),
+    }
+}
+
+fn unexpected(to: &str, answer: &impl std::fmt::Debug) -> Error {
+    Error::unknown(format!("the service has answered something else to {to}: {answer:?}"))
+}
+
+fn token_of(number: u64) -> Result<Token, Error> {
+    let token = u16::try_from(number >> 48).ok().and_then(|it| Token::new(it, Term(number & Term::MAX.0)));
+    token.ok_or_else(|| Error::unknown(format!("the service has answered {number}, which is no token")))
+}
+
+fn text(value: &[u8]) -> String {
+    String::from_utf8_lossy(value).into_owned()
+}
+
+fn leader(holder: &kept::Holder) -> Result<Leader, Error> {
+    Ok(Leader {
+        identity: Identity::stored(holder.identity.clone()),
+        token: token_of(holder.token)?,
+        value: text(&holder.value),
+        priority: holder.priority,
+        since: Some(SystemTime::UNIX_EPOCH + Duration::from_millis(holder.since_wall_ms)),
+        heeds_wishes: true,
+    })
+}
+
+fn wish_of(wish: command::Wish) -> Result<Wish, Error> {
+    let what = match command::Demand::try_from(wish.demand) {
+        Ok(command::Demand::Resign) => Demand::Resign,
+        Ok(command::Demand::Evict) => Demand::Evict,
+        Ok(command::Demand::HandOver) => Demand::HandOver(wish.to),
+        Err(_) => return Err(unexpected("a renewal", &wish)),
+    };
+    Ok(Wish { token: token_of(wish.token)?, what, by: wish.by })
+}
+
+fn board_of(board: kept::Board) -> Result<Board, Error> {
+    let past = |it: kept::Past| {
+        Ok(Past {
+            identity: Identity::stored(it.identity),
+            token: token_of(it.token)?,
+            since_ms: it.since_wall_ms,
+            until_ms: it.until_wall_ms,
+            reason: it.reason,
+        })
+    };
+    Ok(Board {
+        leaders: board.leaders.iter().map(leader).collect::<Result<_, Error>>()?,
+        candidates: board
+            .candidates
+            .into_iter()
+            .map(|it| Candidate { identity: Identity::stored(it.identity), priority: it.priority })
+            .collect(),
+        past: board.past.into_iter().take(Past::KEPT_MAX).map(past).collect::<Result<_, Error>>()?,
+        notes: board
+            .notes
+            .into_iter()
+            .take(Past::KEPT_MAX)
+            .map(|it| Ok(Note { token: token_of(it.token)?, text: it.text }))
+            .collect::<Result<_, Error>>()?,
+    })
+}
