@@ -140,9 +140,8 @@ impl Service {
         shared.lock().await.take_if(|it| it.id() == id);
     }
 
-    async fn submit(&self, command: Command) -> Result<(Reply, u64), Error> {
-        let done = self.client.submit(command).await.map_err(error)?;
-        Ok((done.reply, done.revision))
+    async fn submit(&self, command: Command) -> Result<Reply, Error> {
+        Ok(self.client.submit(command).await.map_err(error)?.reply)
     }
 
     async fn ask_for(&self, query: Query) -> Result<Answer, Error> {
@@ -187,30 +186,25 @@ impl Engine for Service {
             }
             other => other.map_err(error)?,
         };
-        match done.reply {
-            Reply::Granted(granted) => {
-                locked(&self.told).remove(&(election.clone(), bid.identity.clone()));
-                Ok(Claim::Granted(Grant::of(token_of(granted.token)?)))
-            }
-            Reply::InLine(line) => {
-                locked(&self.told).insert((election.clone(), bid.identity.clone()), done.revision);
-                let free_in = (line.free_in_ms > 0).then(|| Duration::from_millis(line.free_in_ms));
-                Ok(Claim::Occupied { leader: line.leader.as_ref().map(leader).transpose()?, free_in })
-            }
-            other => Err(unexpected("a claim", &other)),
+        let who = (election.clone(), bid.identity.clone());
+        if let Reply::Granted(granted) = &done.reply {
+            locked(&self.told).remove(&who);
+            return Ok(Claim::Granted(Grant::of(token_of(granted.token)?)));
         }
+        let Reply::InLine(line) = done.reply else { return Err(unexpected("a claim", &done.reply)) };
+        locked(&self.told).insert(who, done.revision);
+        let free_in = (line.free_in_ms > 0).then(|| Duration::from_millis(line.free_in_ms));
+        Ok(Claim::Occupied { leader: line.leader.as_ref().map(leader).transpose()?, free_in })
     }
 
     async fn renew(&self, election: &Name, _bid: &Bid, token: Token) -> Result<Renewal, Error> {
         let renew = command::Renew { election: self.key(election), token: token.get() };
-        match self.submit(Command::Renew(renew)).await?.0 {
-            Reply::Renewed(renewed) if renewed.in_office => {
-                let wish = renewed.wish.map(|it| wish_of(it)).transpose()?;
-                Ok(Renewal::Kept { grant: Grant::of(token), wish })
-            }
-            Reply::Renewed(_) => Ok(Renewal::Gone),
-            other => Err(unexpected("a renewal", &other)),
+        let reply = self.submit(Command::Renew(renew)).await?;
+        let Reply::Renewed(renewed) = reply else { return Err(unexpected("a renewal", &reply)) };
+        if !renewed.in_office {
+            return Ok(Renewal::Gone);
         }
+        Ok(Renewal::Kept { grant: Grant::of(token), wish: renewed.wish.map(wish_of).transpose()? })
     }
 
     async fn release(&self, election: &Name, _bid: &Bid, token: Token, farewell: &Farewell) -> Result<(), Error> {
@@ -224,20 +218,20 @@ impl Engine for Service {
     }
 
     async fn look(&self, election: &Name) -> Result<Board, Error> {
-        match self.ask_for(Query::Look(self.key(election))).await? {
-            Answer::Board(board) => board_of(board),
-            other => Err(unexpected("a look", &other)),
-        }
+        let answer = self.ask_for(Query::Look(self.key(election))).await?;
+        let Answer::Board(board) = answer else { return Err(unexpected("a look", &answer)) };
+        board_of(board)
     }
 
     async fn inquire(&self, election: &Name, bid: &Bid) -> Result<Seat, Error> {
         let inquire = Inquire { election: self.key(election), identity: bid.identity.as_str().to_owned() };
-        match self.ask_for(Query::Inquire(inquire)).await? {
-            Answer::Seat(seat) if seat.token > 0 => Ok(Seat::Own(token_of(seat.token)?)),
-            Answer::Seat(seat) if seat.vacant => Ok(Seat::Vacant),
-            Answer::Seat(seat) => Ok(Seat::Others(seat.leader.as_ref().map(leader).transpose()?)),
-            other => Err(unexpected("an inquiry", &other)),
-        }
+        let answer = self.ask_for(Query::Inquire(inquire)).await?;
+        let Answer::Seat(seat) = answer else { return Err(unexpected("an inquiry", &answer)) };
+        Ok(match (seat.token, seat.vacant) {
+            (0, true) => Seat::Vacant,
+            (0, false) => Seat::Others(seat.leader.as_ref().map(leader).transpose()?),
+            (own, _) => Seat::Own(token_of(own)?),
+        })
     }
 
     async fn withdraw(&self, election: &Name, bid: &Bid) -> Result<(), Error> {
@@ -329,14 +323,17 @@ fn death(place: &Place, here: bool) -> Result<Death, Error> {
 }
 
 fn unreachable(addresses: &[String], why: &Ended) -> Error {
-    let what = format!("no node of the service answers at {}: {why}", addresses.join(", "));
+    let addresses = addresses.join(", ");
+    let what = format!("no node of the service answers at {addresses}: {why}");
     match why {
         Ended::TurnedAway { .. } | Ended::Insecure(_) => Error::misconfigured(what),
-        Ended::Unreachable(_)
-        | Ended::Handshake
+        Ended::Unreachable(wrong) | Ended::Closed(Some(wrong)) => {
+            tls::tls_complaint(&addresses, wrong).unwrap_or_else(|| Error::refused(what))
+        }
+        Ended::Handshake
         | Ended::BadFrame(_)
         | Ended::Nonsense(_)
-        | Ended::Closed(_)
+        | Ended::Closed(None)
         | Ended::Silent
         | Ended::Rerouted
         | Ended::Done => Error::refused(what),
