@@ -11,6 +11,7 @@ use crate::fence::FenceCommand;
 use crate::lab::LabCommand;
 use crate::peer::{self, PeerArguments};
 use crate::run::{self, RunArguments};
+use crate::serve::{self, ServeArguments};
 use crate::sidecar::{self, SidecarArguments};
 use crate::style::Colour;
 
@@ -19,6 +20,7 @@ Examples:
   incumbent run nightly -- ./report.sh                      a command on one host at a time
   incumbent sidecar billing --listen 127.0.0.1:8127         for programs that are not its children, and load balancers
   incumbent peer --id 1 --listen 127.0.0.1:7001 --peers 2@127.0.0.1:7002,3@127.0.0.1:7003
+  incumbent serve                                           elections for those who run no etcd
   incumbent who billing --on etcd://127.0.0.1:2379/prod     who leads, with which token
   incumbent handover billing --to web-2                     on the engine that INCUMBENT_ON names
   incumbent plan --failover 3s --pause 500ms --rtt 40ms     times that are safe, or why none are
@@ -48,6 +50,9 @@ pub(crate) enum Command {
     /// Elect one of several nodes with no service at all: this is one of them
     #[command(after_help = peer::EXAMPLES)]
     Peer(Box<PeerArguments>),
+    /// Serve elections to others: a node of the replicated service
+    #[command(after_help = serve::EXAMPLES)]
+    Serve(Box<ServeArguments>),
     #[command(flatten)]
     Election(ElectionCommand),
     /// Make storage refuse what former leaders write, or confirm that they are dead

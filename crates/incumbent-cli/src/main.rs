@@ -23,6 +23,7 @@ mod candidacy;
 mod office;
 mod peer;
 mod run;
+mod serve;
 mod sidecar;
 
 use std::ffi::OsString;
@@ -68,6 +69,7 @@ fn dispatch(command: Command, mut console: Console<'_>) -> Result<Exit, Failure>
         Command::Run(wanted) => run::run(&wanted),
         Command::Sidecar(wanted) => sidecar::run(&wanted, &mut console),
         Command::Peer(wanted) => peer::run(*wanted, &mut console),
+        Command::Serve(wanted) => serve::run(*wanted, &mut console),
         Command::Election(command) => elections::run(command, &Interrupt::install()?, &mut console),
         Command::Fence { command } => fence::run(command, &mut console),
         Command::Lab { command } => lab::run(command, &Interrupt::install()?, &mut console),

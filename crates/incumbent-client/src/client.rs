@@ -35,7 +35,7 @@ use crate::frame::REQUEST_MAX;
 use crate::message::{Asked, Consistency, Hello, Inquiry, Objection, Sessions, ToServer, Told, VERSION, VERSION_OLDEST};
 use crate::numbering::Number;
 use crate::roster::Roster;
-use crate::session::{Keeper, Session, keep_alive};
+use crate::session::{Keeper, Lease, Session, keep_alive};
 use crate::watch::{self, Watch};
 
 /// Between two rounds over all addresses, at first and at most.
@@ -60,6 +60,8 @@ pub struct Options {
     pub token: String,
     /// What we call ourselves, for people.
     pub name: String,
+    /// Whether nodes may tell of further ones; else those alone are asked whose addresses were given.
+    pub learns_members: bool,
     /// What protects connections.
     pub security: Security,
     /// How long a request may take, all repetitions included.
@@ -83,6 +85,7 @@ impl Default for Options {
             cluster: String::new(),
             token: String::new(),
             name: String::new(),
+            learns_members: true,
             security: Security::LoopbackOnly,
             timeout: Duration::from_secs(5),
             dial: Duration::from_millis(250),
@@ -178,15 +181,23 @@ impl Client {
         addresses: impl IntoIterator<Item = impl Into<String>>,
         options: Options,
     ) -> Result<Client, Ended> {
-        let docket = Arc::new(Docket::new(Arc::clone(&options.clock)));
-        let timeout = options.timeout;
-        let roster = Roster::new(addresses.into_iter().map(Into::into));
-        let mut driver = Driver { docket: Arc::clone(&docket), dial, roster, options };
-        let connection = driver.establish(Some(Instant::now() + timeout)).await?;
+        let mut driver = Driver::new(dial, addresses.into_iter().map(Into::into), options);
+        let connection = driver.establish(Some(Instant::now() + driver.options.timeout)).await?;
+        Ok(Client::drive(driver, Some(connection)))
+    }
+
+    /// The same without waiting for a node: what is asked before one answers waits for it, as it does when a connection is lost.
+    pub fn start(addresses: impl IntoIterator<Item = impl Into<String>>, options: Options) -> Client {
+        let tcp = Tcp::new(options.security.clone());
+        Client::drive(Driver::new(Arc::new(tcp), addresses.into_iter().map(Into::into), options), None)
+    }
+
+    fn drive(driver: Driver, connection: Option<(String, Connection)>) -> Client {
+        let (docket, timeout) = (Arc::clone(&driver.docket), driver.options.timeout);
         let keeper = Arc::new(Keeper::default());
         let keeping = tokio::spawn(keep_alive(Arc::clone(&docket), Arc::clone(&keeper)));
         let driver = tokio::spawn(driver.drive(connection));
-        Ok(Client { core: Arc::new(Core { docket, keeper, timeout, driver, keeping }) })
+        Client { core: Arc::new(Core { docket, keeper, timeout, driver, keeping }) }
     }
 
     pub(crate) fn core(&self) -> &Core {
@@ -241,14 +252,27 @@ impl Client {
     /// # Errors
     /// See [`Failure`]. A session that may have been opened ends by its deadline.
     pub async fn open_session(&self, wanted: OpenSession) -> Result<Session, Failure> {
-        let (ttl, bound) = (Duration::from_millis(wanted.ttl_ms), wanted.ends_with_connection);
+        let ttl = Duration::from_millis(wanted.ttl_ms);
+        let (lease, sent) = self.open(wanted).await?;
+        Ok(Session::begin(self, lease, ttl, sent))
+    }
+
+    /// Opens a session that is kept alive by what is asked in its name alone: campaigns, renewals.
+    ///
+    /// # Errors
+    /// As [`Client::open_session`].
+    pub async fn open_lease(&self, wanted: OpenSession) -> Result<Lease, Failure> {
+        Ok(self.open(wanted).await?.0)
+    }
+
+    async fn open(&self, wanted: OpenSession) -> Result<(Lease, Duration), Failure> {
+        let bound = wanted.ends_with_connection;
         let done = self.submit(Command::OpenSession(wanted)).await?;
         let Reply::Opened(id) = done.reply else { return Err(unreadable("no session in the reply")) };
-        let session = Session::begin(self, id, ttl, done.sent);
         if bound {
             self.bind(id).await?;
         }
-        Ok(session)
+        Ok((Lease::begin(self, id), done.sent))
     }
 
     async fn bind(&self, session: u64) -> Result<(), Failure> {
@@ -425,12 +449,28 @@ struct Driver {
 }
 
 impl Driver {
-    async fn drive(mut self, mut connection: (String, Connection)) {
+    fn new(dial: Arc<dyn Dial>, addresses: impl IntoIterator<Item = String>, options: Options) -> Driver {
+        let docket = Arc::new(Docket::new(Arc::clone(&options.clock)));
+        Driver { docket, dial, roster: Roster::new(addresses), options }
+    }
+
+    async fn drive(mut self, mut connection: Option<(String, Connection)>) {
         let Options { ping_busy, ping_idle, silence, .. } = self.options;
         let docket = Arc::clone(&self.docket);
         let mut indulgence = 1;
         loop {
-            let (address, conversation) = connection;
+            let connected = match connection.take() {
+                Some(connected) => connected,
+                None => tokio::select! {
+                    next = self.establish(None) => match next {
+                        Ok(next) => next,
+                        // Only a deadline or an empty list ends it, and there is no deadline.
+                        Err(_) => break,
+                    },
+                    () = docket.closed() => break,
+                },
+            };
+            let (address, conversation) = connected;
             docket.connected(&address, conversation.welcome.node);
             let began = Instant::now();
             let patience = Patience { ping_busy, ping_idle, silence: silence * indulgence };
@@ -442,20 +482,12 @@ impl Driver {
             docket.disconnected(&ended);
             self.roster.put_last(&address);
             let leader = docket.leader();
-            if !leader.is_empty() && leader != address {
+            if !leader.is_empty() && leader != address && self.may_go_to(&leader) {
                 self.roster.prefer(&leader);
             }
             if matches!(ended, Ended::Done) {
                 break;
             }
-            connection = tokio::select! {
-                next = self.establish(None) => match next {
-                    Ok(next) => next,
-                    // Only a deadline or an empty list ends it, and there is neither.
-                    Err(_) => break,
-                },
-                () = docket.closed() => break,
-            };
         }
         docket.leave();
     }
@@ -474,7 +506,7 @@ impl Driver {
                     Ok(connection) => return Ok(self.prefer_leader(address, connection, patience, until).await),
                     Err(ended) => {
                         tracing::debug!(address, %ended, "not connected");
-                        self.docket.shun(&address);
+                        self.docket.shun(&address, &ended.to_string());
                         // What somebody must change is told before what may pass, and anything before that there was no time for it.
                         let says_less =
                             failed.as_ref().is_some_and(is_lasting) || (failed.is_some() && matches!(ended, Ended::Handshake));
@@ -503,6 +535,11 @@ impl Driver {
         timeout(patience, opening).await.unwrap_or(Err(Ended::Handshake))
     }
 
+    /// Nodes may call themselves by names that lead nowhere from here, or past what somebody has put in between.
+    fn may_go_to(&self, address: &str) -> bool {
+        self.options.learns_members || self.roster.contains(address)
+    }
+
     /// A node that leads answers without asking another. But any will do.
     async fn prefer_leader(
         &mut self,
@@ -514,14 +551,20 @@ impl Driver {
         let welcome = &connection.welcome;
         // From now on no other cluster will do: its revisions would mean something else.
         self.options.cluster.clone_from(&welcome.cluster);
-        self.roster.learn(welcome.members.iter().cloned());
+        if self.options.learns_members {
+            self.roster.learn(welcome.members.iter().cloned());
+        }
         let leader = if welcome.leads { address.clone() } else { welcome.leader.clone() };
         self.docket.lead_by(&leader);
         if !leader.is_empty() && leader != address {
-            match self.attempt(&leader, patience, until).await {
-                Ok(better) => return (leader, better),
-                Err(_) => self.docket.shun(&leader),
-            }
+            let why = match self.may_go_to(&leader) {
+                true => match self.attempt(&leader, patience, until).await {
+                    Ok(better) => return (leader, better),
+                    Err(ended) => ended.to_string(),
+                },
+                false => "no node that was named".to_owned(),
+            };
+            self.docket.shun(&leader, &why);
         }
         (address, connection)
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, lookup_host};
 use tokio_rustls::TlsConnector;
 
 use crate::failure::Ended;
@@ -57,15 +57,23 @@ impl Tcp {
     }
 
     async fn connect(&self, address: &str) -> Result<Box<dyn Stream>, Ended> {
-        let tcp = TcpStream::connect(address).await.map_err(Ended::Unreachable)?;
+        let tcp = match &self.security {
+            // Looked up before anything is sent: not even a greeting leaves this machine.
+            Security::LoopbackOnly => {
+                let found: Vec<_> =
+                    lookup_host(address).await.map_err(Ended::Unreachable)?.filter(|it| it.ip().is_loopback()).collect();
+                if found.is_empty() {
+                    return Err(Ended::Insecure(address.to_owned()));
+                }
+                TcpStream::connect(&found[..]).await
+            }
+            Security::PlainAnywhere | Security::Tls { .. } => TcpStream::connect(address).await,
+        };
+        let tcp = tcp.map_err(Ended::Unreachable)?;
         // Frames are gathered before they are written: waiting for more would only delay them.
         tcp.set_nodelay(true).map_err(Ended::Unreachable)?;
         match &self.security {
-            Security::PlainAnywhere => Ok(Box::new(tcp)),
-            Security::LoopbackOnly => {
-                let peer = tcp.peer_addr().map_err(Ended::Unreachable)?;
-                if peer.ip().is_loopback() { Ok(Box::new(tcp)) } else { Err(Ended::Insecure(address.to_owned())) }
-            }
+            Security::PlainAnywhere | Security::LoopbackOnly => Ok(Box::new(tcp)),
             Security::Tls { config, server_name } => {
                 let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
                 let host = host.trim_start_matches('[').trim_end_matches(']');

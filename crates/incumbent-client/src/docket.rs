@@ -102,6 +102,8 @@ struct State {
     named: String,
     /// There is no reaching this one, whoever says that it leads.
     shunned: String,
+    /// What came of the last attempt to reach a node that failed, for people.
+    unreached: String,
     /// The node does nothing that it is asked, since then.
     idle_since: Option<Instant>,
     connected: bool,
@@ -191,6 +193,7 @@ impl Docket {
             leader: String::new(),
             named: String::new(),
             shunned: String::new(),
+            unreached: String::new(),
             idle_since: None,
             connected: false,
             done: false,
@@ -248,7 +251,8 @@ impl Docket {
             Flight::Sent => Failure::Unknown { why: because },
             Flight::Unsent | Flight::Later(_) if pending.doubt => Failure::Unknown { why: because },
             Flight::Unsent if !state.connected && because == "no answer in time" => {
-                Failure::NotNow { why: "no node answers".to_owned() }
+                let last = if state.unreached.is_empty() { String::new() } else { format!(": {}", state.unreached) };
+                Failure::NotNow { why: format!("no node answers{last}") }
             }
             Flight::Unsent | Flight::Later(_) => Failure::NotNow { why: because },
         };
@@ -433,8 +437,9 @@ impl Docket {
     }
 
     /// There is no reaching this address.
-    pub(crate) fn shun(&self, address: &str) {
+    pub(crate) fn shun(&self, address: &str, why: &str) {
         let mut state = self.state();
+        state.unreached = format!("{address}: {why}");
         if state.leader == address {
             state.shunned = address.to_owned();
         }

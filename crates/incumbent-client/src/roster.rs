@@ -21,6 +21,10 @@ impl Roster {
         self.addresses.is_empty()
     }
 
+    pub(crate) fn contains(&self, address: &str) -> bool {
+        self.addresses.iter().any(|it| it == address)
+    }
+
     /// One round: every address once.
     pub(crate) fn round(&self) -> Vec<String> {
         self.addresses.clone()

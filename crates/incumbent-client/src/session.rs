@@ -36,20 +36,20 @@ pub enum Life {
 #[must_use = "a session that is dropped is not kept alive"]
 pub struct Session {
     client: Client,
-    id: u64,
+    lease: Lease,
     ttl: Duration,
     life: watch::Receiver<Life>,
 }
 
 impl Session {
-    pub(crate) fn begin(client: &Client, id: u64, ttl: Duration, sent: Duration) -> Session {
-        let life = client.core().keeper.keep(id, ttl, sent);
-        Session { client: client.clone(), id, ttl, life }
+    pub(crate) fn begin(client: &Client, lease: Lease, ttl: Duration, sent: Duration) -> Session {
+        let life = client.core().keeper.keep(lease.id, ttl, sent);
+        Session { client: client.clone(), lease, ttl, life }
     }
 
     /// Its number.
     pub fn id(&self) -> u64 {
-        self.id
+        self.lease.id
     }
 
     /// Its ttl.
@@ -75,16 +75,50 @@ impl Session {
     /// # Errors
     /// If it is not known to have ended. Its deadline ends it.
     pub async fn end(self, reason: &str) -> Result<Done, Failure> {
-        let end = EndSession { session: self.id, reason: reason.to_owned(), unclean: false };
-        self.client.submit(Command::EndSession(end)).await
+        self.lease.finish(reason).await
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        let core = self.client.core();
-        core.keeper.forget(self.id);
-        core.docket.unbound(self.id);
+        self.client.core().keeper.forget(self.lease.id);
+    }
+}
+
+/// An open session that whoever has it keeps alive itself. Dropped, it ends with no connection any more; its deadline ends it.
+#[must_use = "a session that nobody has is not kept alive"]
+pub struct Lease {
+    client: Client,
+    id: u64,
+}
+
+impl Lease {
+    pub(crate) fn begin(client: &Client, id: u64) -> Lease {
+        Lease { client: client.clone(), id }
+    }
+
+    /// Its number.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Ends it, because the work that it stood for has ended.
+    ///
+    /// # Errors
+    /// If it is not known to have ended. Its deadline ends it.
+    pub async fn end(self, reason: &str) -> Result<Done, Failure> {
+        self.finish(reason).await
+    }
+
+    async fn finish(&self, reason: &str) -> Result<Done, Failure> {
+        let end = EndSession { session: self.id, reason: reason.to_owned(), unclean: false };
+        self.client.submit(Command::EndSession(end)).await
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.client.core().docket.unbound(self.id);
     }
 }
 

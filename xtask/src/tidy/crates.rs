@@ -6,10 +6,10 @@ use crate::metadata::{Origin, Package, Purpose};
 /// Which crates of ours a crate may depend on. What is not drawn is not allowed.
 ///
 /// ```text
-///   cli ──► service, lab, incumbent, supervisor      service ──► store, client, peer, protocol      supervisor ──► protocol
-///                                                    lab ──► protocol, store                        incumbent ──► client, peer, protocol
-///                                                    client ──► store                               peer ──► protocol
-///   tests of cli, service, lab, incumbent, client, peer ──► testbed
+///   cli ──► service, lab, incumbent, supervisor, client      service ──► store, client, peer, protocol      supervisor ──► protocol
+///                                                          lab ──► protocol, store                        incumbent ──► client, peer, protocol, store
+///                                                          client ──► store                               peer ──► protocol
+///   tests of cli, service, lab, incumbent, client, peer ──► testbed      tests of incumbent ──► service
 /// ```
 const DRAWN: &[(&str, &[&str])] = &[
     ("incumbent-protocol", &[]),
@@ -22,17 +22,28 @@ const DRAWN: &[(&str, &[&str])] = &[
     ("incumbent-supervisor", &["incumbent-protocol"]),
     (
         "incumbent-cli",
-        &["incumbent-service", "incumbent-supervisor", "incumbent-lab", "incumbent", "incumbent-store", "incumbent-protocol"],
+        &[
+            "incumbent-service",
+            "incumbent-supervisor",
+            "incumbent-lab",
+            "incumbent",
+            "incumbent-client",
+            "incumbent-store",
+            "incumbent-protocol",
+        ],
     ),
     ("incumbent-testbed", &[]),
     ("xtask", &[]),
 ];
 
 /// What only tests may know, and whose tests: engines started for a test are no part of a product.
-const DRAWN_FOR_TESTS: (&str, &[&str]) = (
-    "incumbent-testbed",
-    &["incumbent", "incumbent-client", "incumbent-lab", "incumbent-peer", "incumbent-service", "incumbent-cli"],
-);
+const DRAWN_FOR_TESTS: &[(&str, &[&str])] = &[
+    (
+        "incumbent-testbed",
+        &["incumbent", "incumbent-client", "incumbent-lab", "incumbent-peer", "incumbent-service", "incumbent-cli"],
+    ),
+    ("incumbent-service", &["incumbent"]),
+];
 
 /// Every edge between our crates is drawn, and so is every crate. Dependencies of tests count: they are knowledge too.
 pub(super) fn edges(tree: &Tree) -> Vec<Complaint> {
@@ -44,10 +55,11 @@ pub(super) fn edges(tree: &Tree) -> Vec<Complaint> {
             continue;
         };
         for known in package.dependencies.iter().filter(|it| it.origin == Origin::Ours) {
-            let (testbed, testers) = DRAWN_FOR_TESTS;
-            if known.name == testbed && testers.contains(&package.name.as_str()) {
+            let by_tests =
+                |(engine, testers): &(&str, &[&str])| known.name == *engine && testers.contains(&package.name.as_str());
+            if DRAWN_FOR_TESTS.iter().any(by_tests) {
                 if known.purpose == Purpose::Product {
-                    complaints.push(complain(format!("{testbed} is for tests: name it under [dev-dependencies]")));
+                    complaints.push(complain(format!("{} is for tests: name it under [dev-dependencies]", known.name)));
                 }
             } else if !drawn.contains(&known.name.as_str()) {
                 complaints.push(complain(format!("{} must not know {}", package.name, known.name)));

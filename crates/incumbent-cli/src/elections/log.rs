@@ -37,7 +37,10 @@ pub(crate) fn begin(talk: Talk) -> Result<(), Failure> {
         // Only our own: what other libraries call a warning is seldom one to the person.
         (None, Talk::Warnings) => (Targets::new().with_target("incumbent", Level::WARN), talk),
         (None, Talk::Changes) => {
-            let filter = Targets::new().with_target("incumbent", Level::WARN).with_target("incumbent_peer::node", Level::INFO);
+            let filter = Targets::new()
+                .with_target("incumbent", Level::WARN)
+                .with_target("incumbent_peer::node", Level::INFO)
+                .with_target("incumbent_service::server", Level::INFO);
             (filter, talk)
         }
     };

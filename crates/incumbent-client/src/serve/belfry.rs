@@ -11,7 +11,6 @@ use super::Bell;
 /// All who watch on a node.
 #[derive(Debug, Default)]
 pub struct Belfry {
-    last: u64,
     watches: Watches,
     bells: BTreeMap<u64, Bell>,
 }
@@ -32,12 +31,10 @@ impl Belfry {
         self.bells.is_empty()
     }
 
-    /// Somebody watches. The number to end it by.
-    pub fn add(&mut self, interest: Interest, bell: Bell) -> u64 {
-        self.last += 1;
-        self.watches.add(self.last, interest);
-        self.bells.insert(self.last, bell);
-        self.last
+    /// Somebody watches, under a number that nobody else has.
+    pub fn add_as(&mut self, watcher: u64, interest: Interest, bell: Bell) {
+        self.watches.add(watcher, interest);
+        self.bells.insert(watcher, bell);
     }
 
     /// It watches no more.

@@ -56,6 +56,7 @@ pub(crate) struct Happened {
 struct State {
     store: Store,
     belfry: Belfry,
+    watchers: u64,
     at: Time,
     mood: Mood,
     held: Vec<(Request, Owed)>,
@@ -84,6 +85,7 @@ impl Town {
         let state = State {
             store: Store::with_limits(0, limits),
             belfry: Belfry::new(),
+            watchers: 0,
             at: Time::ZERO,
             mood: Mood::Serve,
             held: Vec::new(),
@@ -249,7 +251,9 @@ impl Service for Node {
 
     fn watch(&self, (): &(), interest: &Interest, bell: Bell) -> Result<u64, Refusal> {
         let mut state = self.town.state();
-        let watcher = state.belfry.add(interest.clone(), bell);
+        state.watchers += 1;
+        let watcher = state.watchers;
+        state.belfry.add_as(watcher, interest.clone(), bell);
         let watches = state.belfry.len() as u64;
         drop(state);
         self.town.note(|it| it.watches = watches);

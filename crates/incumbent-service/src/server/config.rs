@@ -50,6 +50,9 @@ pub(super) const QUICK_WRITES: u32 = 16;
 /// make a node unfit for ever.
 pub(super) const PATIENCES_TO_TRUST: u32 = 10;
 
+/// More connections of clients than this are not let in.
+pub(super) const CONNECTIONS_MAX: usize = 10_000;
+
 /// A node that closes waits so many election timeouts for a successor, and for what is in flight.
 pub(super) const TIMEOUTS_TO_CLOSE: u32 = 20;
 
@@ -64,6 +67,8 @@ pub struct Config {
     pub directory: PathBuf,
     /// Host and port for the other members. Port 0 takes any.
     pub listen: String,
+    /// Host and port for clients. Port 0 takes any; without it, the node serves through its [`Handle`](super::Handle) alone.
+    pub clients: Option<String>,
     /// The other members and where they are.
     pub peers: Vec<Peer>,
     /// What an empty directory means.
@@ -93,6 +98,7 @@ impl Config {
             me: NodeId(1),
             directory: directory.into(),
             listen: "127.0.0.1:0".to_owned(),
+            clients: None,
             peers: Vec::new(),
             beginning: Beginning::Founds,
             security: Security::Open,
@@ -159,6 +165,8 @@ pub enum NotStarted {
     Members(BadRoll),
     /// It cannot speak with the others.
     Lines(String),
+    /// It cannot listen to clients.
+    Clients(String),
     /// The system gives it no thread.
     System(String),
 }
@@ -180,7 +188,7 @@ impl fmt::Display for NotStarted {
                 "the snapshot cannot be read: {why}; bring the file back, or remove this node from the cluster and add it under a new id with an empty directory"
             ),
             NotStarted::Members(bad) => write!(f, "these members make no cluster ({bad:?}): correct the list of peers"),
-            NotStarted::Lines(why) => f.write_str(why),
+            NotStarted::Lines(why) | NotStarted::Clients(why) => f.write_str(why),
             NotStarted::System(why) => write!(f, "the system refuses: {why}"),
         }
     }

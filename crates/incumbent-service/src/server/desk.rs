@@ -3,6 +3,7 @@
 //! Keep-alives that come within a few milliseconds are one request in the log; each of those who asked is told of its own sessions.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use incumbent_protocol::protocol::NodeId;
 use incumbent_protocol::time::Instant;
@@ -17,16 +18,42 @@ use super::config::{KEEP_ALIVES_GATHERED, KEPT_ALIVE_AT_ONCE_MAX};
 use super::handle::{NotNow, Outcome, Unanswered, Unchanged, Why};
 use crate::replica::{Reason, Roll, Tag};
 
-pub(super) type Answer = oneshot::Sender<Outcome>;
+/// Who is to be told what comes of something: a user on another thread, or a client's connection. Dropped untold, each finds out in its own way that nobody will say.
+pub(super) struct Asker<T>(Box<dyn FnOnce(T) + Send>);
+
+impl<T> Asker<T> {
+    pub(super) fn new(tell: impl FnOnce(T) + Send + 'static) -> Asker<T> {
+        Asker(Box::new(tell))
+    }
+
+    pub(super) fn tell(self, what: T) {
+        (self.0)(what);
+    }
+}
+
+impl<T: Send + 'static> From<oneshot::Sender<T>> for Asker<T> {
+    fn from(answer: oneshot::Sender<T>) -> Asker<T> {
+        // Whoever has gone does not want to know.
+        Asker::new(move |what| drop(answer.send(what)))
+    }
+}
+
+impl<T> fmt::Debug for Asker<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Asker")
+    }
+}
+
+pub(super) type Answer = Asker<Outcome>;
 
 /// One that waits.
 #[derive(Debug)]
 pub(super) enum Waiter {
     Submit(Answer),
     KeepAlives(Vec<(Vec<u64>, Answer)>),
-    /// The node itself: time has passed.
-    Expire,
-    Ask(Query, oneshot::Sender<Result<Answered, Unanswered>>),
+    /// The node itself: time has passed, or a client's connection has ended.
+    Nobody,
+    Ask(Query, Asker<Result<Answered, Unanswered>>),
     Change(oneshot::Sender<Result<Roll, Unchanged>>),
 }
 
@@ -92,14 +119,14 @@ impl Desk {
     /// It is in the log, and this came of it.
     pub(super) fn done(&mut self, tag: Tag, result: Result<Reply, Refusal>, revision: u64) {
         match self.waiters.remove(&tag) {
-            Some(Waiter::Submit(answer)) => drop(answer.send(outcome(result, revision))),
+            Some(Waiter::Submit(answer)) => answer.tell(outcome(result, revision)),
             Some(Waiter::KeepAlives(askers)) => {
                 for (sessions, answer) in askers {
-                    drop(answer.send(outcome(own_part(&result, &sessions), revision)));
+                    answer.tell(outcome(own_part(&result, &sessions), revision));
                 }
             }
             // Reads do not go through the log, and a change of members is no request.
-            Some(Waiter::Expire | Waiter::Ask(..) | Waiter::Change(_)) | None => {}
+            Some(Waiter::Nobody | Waiter::Ask(..) | Waiter::Change(_)) | None => {}
         }
     }
 
@@ -113,7 +140,7 @@ impl Desk {
     /// The state is new enough for this question.
     pub(super) fn read(&mut self, tag: Tag, store: &Store) {
         if let Some(Waiter::Ask(query, answer)) = self.waiters.remove(&tag) {
-            let _ = answer.send(answered(store, &query));
+            answer.tell(answered(store, &query));
         }
     }
 
@@ -154,13 +181,13 @@ impl Desk {
 impl Waiter {
     fn fail(self, outcome: &Outcome) {
         match self {
-            Waiter::Submit(answer) => drop(answer.send(outcome.clone())),
+            Waiter::Submit(answer) => answer.tell(outcome.clone()),
             Waiter::KeepAlives(askers) => {
                 for (_, answer) in askers {
-                    drop(answer.send(outcome.clone()));
+                    answer.tell(outcome.clone());
                 }
             }
-            Waiter::Expire => {}
+            Waiter::Nobody => {}
             Waiter::Change(answer) => drop(answer.send(Err(Unchanged::Unknown))),
             Waiter::Ask(_, answer) => {
                 let why = match outcome {
@@ -168,7 +195,7 @@ impl Waiter {
                     Outcome::Refused(refusal) => Unanswered::Refused(refusal.clone()),
                     Outcome::Unknown | Outcome::Done { .. } => Unanswered::NotNow(NotNow { why: Why::NoLeader, leader: None }),
                 };
-                let _ = answer.send(Err(why));
+                answer.tell(Err(why));
             }
         }
     }

@@ -3,39 +3,43 @@
 //! The driver decides little: when the leader proposes that time has passed, when its own disk makes it unfit to lead, and when a node that closes has finished.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
+use incumbent_client::serve::{Belfry, Standing};
 use incumbent_peer::clock;
 use incumbent_peer::packet::{Freight, Lane as LineLane};
 use incumbent_peer::switchboard::{Arrival, Known as PeerKnown, Lines, Switchboard};
 use incumbent_protocol::protocol::NodeId;
 use incumbent_protocol::time::Instant;
-use incumbent_store::command::{Command, Expire, Request};
+use incumbent_store::command::{Command, EndSession, Expire, Request};
 use incumbent_store::event::Event;
+use incumbent_store::query::{Answer, Events, Query, ReadEvents};
+use incumbent_store::refusal::Refusal;
 use incumbent_store::store::Store;
+use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::config::{
     ARRIVALS_MAX, Config, NotStarted, ORDERS_MAX, ORDERS_PER_TURN, PATIENCES_TO_TRUST, QUICK_WRITES, TIMEOUTS_TO_CLOSE,
 };
+use super::counter::{Calls, Counter, Notice};
 use super::desk::{self, Desk, Waiter};
 use super::disk::{self, DiskThread};
 use super::handle::{Consistency, DiskStatus, End, Handle, NodeStatus, NotNow, Order, Outcome, Unanswered, Why};
 use super::keeper::{self, Keeper};
 use super::opening::{self, Opened};
 use super::watchers::Watchers;
-use super::{Report, apply};
+use super::{Addresses, Report, apply, door};
 use crate::log::{Disk, Known};
 use crate::replica::{Committed, Content, Effect, Health, Index, Input, Lane, Place, Replica, Role, Settings, Snapshot, Tag};
 
 /// A node that ends waits so long for a disk that does not answer.
 const LAST_WRITES: Duration = Duration::from_secs(2);
 
-type Started = Result<(Handle, SocketAddr), NotStarted>;
+type Started = Result<(Handle, Addresses), NotStarted>;
 
 /// A node from its start to its end, on a thread of its own.
 pub(super) fn run<D: Disk>(disk: D, config: Config, life: oneshot::Receiver<()>, started: &std_mpsc::Sender<Started>) {
@@ -49,8 +53,8 @@ pub(super) fn run<D: Disk>(disk: D, config: Config, life: oneshot::Receiver<()>,
     };
     runtime.block_on(async {
         match Driver::new(opened, config).await {
-            Ok((driver, inboxes, handle, address)) => {
-                let _ = started.send(Ok((handle, address)));
+            Ok((driver, inboxes, handle, addresses)) => {
+                let _ = started.send(Ok((handle, addresses)));
                 driver.run(inboxes, life).await;
             }
             Err(why) => drop(started.send(Err(why))),
@@ -78,6 +82,7 @@ struct Inboxes {
     reports: mpsc::UnboundedReceiver<Report>,
     arrivals: mpsc::Receiver<Arrival>,
     orders: mpsc::Receiver<Order>,
+    calls: Calls,
     unwatched: mpsc::UnboundedReceiver<u64>,
 }
 
@@ -89,10 +94,15 @@ impl Inboxes {
             _ = life => Wakeup::Dropped,
             report = self.reports.recv() => Wakeup::Report(report.unwrap_or_else(|| Report::Broken("the threads have ended".to_owned()))),
             Some(arrival) = self.arrivals.recv() => Wakeup::Arrival(arrival),
+            Some(order) = self.calls.recv() => Wakeup::Order(order),
             Some(order) = self.orders.recv() => Wakeup::Order(order),
             Some(number) = self.unwatched.recv() => Wakeup::Unwatched(number),
             () = tokio::time::sleep(wait) => Wakeup::Time,
         }
+    }
+
+    fn try_order(&mut self) -> Option<Order> {
+        self.calls.try_recv().or_else(|| self.orders.try_recv().ok())
     }
 }
 
@@ -118,6 +128,8 @@ struct Driver {
     keeper: Keeper,
     desk: Desk,
     watchers: Watchers,
+    belfry: Belfry,
+    notice: Arc<Notice>,
     unwatched: mpsc::UnboundedSender<u64>,
     /// The proposal that time has passed, while it is under way.
     expiring: Option<Tag>,
@@ -138,7 +150,7 @@ struct Closing {
 }
 
 impl Driver {
-    async fn new<D: Disk>(opened: Opened<D>, config: Config) -> Result<(Driver, Inboxes, Handle, SocketAddr), NotStarted> {
+    async fn new<D: Disk>(opened: Opened<D>, config: Config) -> Result<(Driver, Inboxes, Handle, Addresses), NotStarted> {
         let Opened { log, store, recovered, found } = opened;
         let system = |error: std::io::Error| NotStarted::System(error.to_string());
         let (arrivals_in, arrivals) = mpsc::channel(ARRIVALS_MAX);
@@ -163,13 +175,32 @@ impl Driver {
             known: found.known.iter().map(to_peer).collect(),
         };
         let switchboard = Switchboard::open(lines, arrivals_in).await.map_err(|why| NotStarted::Lines(why.to_string()))?;
-        let address = switchboard.local_address();
+        let clients = match &config.clients {
+            Some(address) => Some(TcpListener::bind(address).await.map_err(|error| {
+                NotStarted::Clients(format!(
+                    "clients cannot be served at {address}: {error}; name another address or free this one"
+                ))
+            })?),
+            None => None,
+        };
+        let clients_address = clients.as_ref().map(TcpListener::local_addr).transpose().map_err(system)?;
+        let addresses = Addresses { peers: switchboard.local_address(), clients: clients_address };
         let keeper = Keeper::start(log.snapshots(), log.reader(), reports_in.clone()).map_err(system)?;
         let disk = DiskThread::start(log, reports_in).map_err(system)?;
         let role = replica.view().role;
         let (roles, role_out) = watch::channel(role);
         let (ends, ended) = watch::channel(None);
         let handle = Handle { me: config.me, orders: orders_in, ended, role: role_out };
+        let notice = Arc::new(Notice::new(Standing {
+            node: config.me.0.into(),
+            cluster: config.cluster.clone(),
+            revision: store.revision(),
+            ..Standing::default()
+        }));
+        let (counter, calls) = Counter::new(Arc::clone(&notice));
+        if let Some(listener) = clients {
+            tokio::spawn(door::keep(listener, counter));
+        }
         let driver = Driver {
             me: config.me,
             settings: config.settings,
@@ -189,6 +220,8 @@ impl Driver {
             keeper,
             desk: Desk::default(),
             watchers: Watchers::default(),
+            belfry: Belfry::new(),
+            notice,
             unwatched: unwatched_in,
             expiring: None,
             expire_from: Instant::ZERO,
@@ -198,7 +231,7 @@ impl Driver {
             ends,
             effects: Vec::new(),
         };
-        Ok((driver, Inboxes { reports, arrivals, orders, unwatched }, handle, address))
+        Ok((driver, Inboxes { reports, arrivals, orders, calls, unwatched }, handle, addresses))
     }
 
     async fn run(mut self, mut inboxes: Inboxes, mut life: oneshot::Receiver<()>) {
@@ -214,7 +247,7 @@ impl Driver {
                 Wakeup::Dropped => return self.let_go(),
             }
             for _ in 0..ORDERS_PER_TURN {
-                let Ok(order) = inboxes.orders.try_recv() else { break };
+                let Some(order) = inboxes.try_order() else { break };
                 self.on_order(order);
             }
             self.on_time();
@@ -243,7 +276,7 @@ impl Driver {
             self.propose(tag, request, Place::Anywhere);
         }
         if self.expire_at(now).is_some_and(|at| at <= now) {
-            let tag = self.desk.wait(Waiter::Expire);
+            let tag = self.desk.wait(Waiter::Nobody);
             self.expiring = Some(tag);
             self.propose(tag, Request::of(Command::Expire(Expire { limit: 0 })), Place::Here(self.role.term));
         }
@@ -328,18 +361,19 @@ impl Driver {
         match order {
             Order::Submit { request, answer } => {
                 if let Some(why) = self.unwilling() {
-                    let _ = answer.send(Outcome::NotNow(self.not_now(why)));
+                    answer.tell(Outcome::NotNow(self.not_now(why)));
                 } else if let Some((request, answer)) = self.desk.gather(clock::now(), request, answer) {
                     let tag = self.desk.wait(Waiter::Submit(answer));
                     self.propose(tag, request, Place::Anywhere);
                 }
             }
-            Order::Ask { query, consistency: Consistency::Local, answer } => {
-                let _ = answer.send(desk::answered(&self.store, &query));
+            Order::Ask { query, consistency: Consistency::Local, seen, answer } if seen <= self.store.revision() => {
+                answer.tell(desk::answered(&self.store, &query));
             }
-            Order::Ask { query, consistency: Consistency::Linearizable, answer } => {
+            // What is behind what the asker has seen is caught up with as for any that must be new.
+            Order::Ask { query, consistency: Consistency::Local | Consistency::Linearizable, seen: _, answer } => {
                 if self.closing.is_some() {
-                    let _ = answer.send(Err(Unanswered::NotNow(self.not_now(Why::Closing))));
+                    answer.tell(Err(Unanswered::NotNow(self.not_now(Why::Closing))));
                 } else {
                     let tag = self.desk.wait(Waiter::Ask(query, answer));
                     self.step(Input::Read { tag });
@@ -360,6 +394,35 @@ impl Driver {
                 let now = clock::now();
                 let until = now + self.settings.election_timeout() * TIMEOUTS_TO_CLOSE;
                 self.closing.get_or_insert(Closing { until, transfer_again: now });
+            }
+            Order::Attend { watcher, interest, bell } => self.belfry.add_as(watcher, interest, bell),
+            Order::Leave { watcher } => self.belfry.remove(watcher),
+            Order::Events { asked, reading } => reading.done(self.events(asked)),
+            Order::Lost { sessions } => self.end_sessions(&sessions),
+        }
+    }
+
+    fn events(&self, asked: ReadEvents) -> Result<Events, Refusal> {
+        match self.store.query(&Query::Events(asked))? {
+            Answer::Events(events) => Ok(events),
+            Answer::Status(_)
+            | Answer::Board(_)
+            | Answer::Elections(_)
+            | Answer::Seat(_)
+            | Answer::Session(_)
+            | Answer::Sessions(_)
+            | Answer::Items(_) => Err(Refusal::Malformed("an answer to another question".to_owned())),
+        }
+    }
+
+    /// The process that had them is dead: those end that wished so. If that cannot be had now, their deadlines end them.
+    fn end_sessions(&mut self, sessions: &[u64]) {
+        for session in sessions {
+            let Ok(Answer::Session(view)) = self.store.query(&Query::Session(*session)) else { continue };
+            if view.ends_with_connection && self.unwilling().is_none() {
+                let end = EndSession { session: *session, reason: "process died".to_owned(), unclean: true };
+                let tag = self.desk.wait(Waiter::Nobody);
+                self.propose(tag, Request::of(Command::EndSession(end)), Place::Anywhere);
             }
         }
     }
@@ -415,6 +478,7 @@ impl Driver {
             Effect::Role(role) => {
                 tracing::info!(node = %self.me, term = %role.term, leader = ?role.leader, leads = role.leads, "who leads");
                 self.role = role;
+                self.notice.change(|it| it.leads = role.leads);
                 self.roles.send_replace(role);
             }
             // Who they are is the replica's; where they are, whoever asked for it has told us.
@@ -450,17 +514,22 @@ impl Driver {
             }
         }
         self.watchers.tell(&events, self.store.revision());
+        self.belfry.ring(&events);
+        self.notice.reach(self.store.revision());
     }
 
     fn install(&mut self, snapshot: &Snapshot) {
         match self.arrived.take() {
             Some((index, store)) if index == snapshot.index => {
+                let revision_before = self.store.revision();
                 let old = std::mem::replace(&mut self.store, *store);
                 // To free a large one takes its time.
                 self.keeper.give(keeper::Task::Forget(Box::new(old)));
                 self.applied = index;
                 self.snapshot = index;
                 self.watchers.leap(&self.store);
+                self.belfry.ring_all(revision_before);
+                self.notice.reach(self.store.revision());
             }
             // The disk has it, so the next start finds it; this one cannot go on.
             Some(_) | None => {
@@ -587,7 +656,7 @@ impl Driver {
             revision: self.store.revision(),
             snapshot: self.snapshot,
             disk: self.disk_status.clone(),
-            watches: self.watchers.len(),
+            watches: self.watchers.len() + self.belfry.len(),
             waiting: self.desk.len(),
             lines: self.switchboard.lines(),
         }

@@ -7,16 +7,18 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use incumbent_client::serve::{Bell, Reading};
 use incumbent_peer::switchboard::{LineView, Peer};
 use incumbent_protocol::protocol::NodeId;
 use incumbent_store::command::Request;
 use incumbent_store::event::Event;
-use incumbent_store::query::{Answered, Query};
+use incumbent_store::query::{Answered, Query, ReadEvents};
 use incumbent_store::refusal::Refusal;
 use incumbent_store::reply::Reply;
 use incumbent_store::watch::Interest;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::desk::{Answer, Asker};
 use crate::replica::{Index, Role, Roll, Step};
 
 /// A running node, for whoever wants something of it. Clones are of the same node.
@@ -216,15 +218,58 @@ pub struct DiskStatus {
 /// What users want of a node.
 #[derive(Debug)]
 pub(super) enum Order {
-    Submit { request: Request, answer: oneshot::Sender<Outcome> },
-    Ask { query: Query, consistency: Consistency, answer: oneshot::Sender<Result<Answered, Unanswered>> },
-    Watch { interest: Interest, from: u64, answer: oneshot::Sender<Watch> },
-    Status { answer: oneshot::Sender<NodeStatus> },
-    Digest { answer: oneshot::Sender<(Index, u64)> },
-    Transfer { to: Option<NodeId> },
-    Change { steps: Vec<Step>, answer: oneshot::Sender<Result<Roll, Unchanged>> },
-    Peers { peers: Vec<Peer> },
+    Submit {
+        request: Request,
+        answer: Answer,
+    },
+    /// The answer must not be older than the revision `seen`.
+    Ask {
+        query: Query,
+        consistency: Consistency,
+        seen: u64,
+        answer: Asker<Result<Answered, Unanswered>>,
+    },
+    Watch {
+        interest: Interest,
+        from: u64,
+        answer: oneshot::Sender<Watch>,
+    },
+    Status {
+        answer: oneshot::Sender<NodeStatus>,
+    },
+    Digest {
+        answer: oneshot::Sender<(Index, u64)>,
+    },
+    Transfer {
+        to: Option<NodeId>,
+    },
+    Change {
+        steps: Vec<Step>,
+        answer: oneshot::Sender<Result<Roll, Unchanged>>,
+    },
+    Peers {
+        peers: Vec<Peer>,
+    },
     Close,
+    /// A client's connection watches, under this number ...
+    Attend {
+        watcher: u64,
+        interest: Interest,
+        bell: Bell,
+    },
+    /// ... and does not any more.
+    Leave {
+        watcher: u64,
+    },
+    /// What has happened, as far as this node knows.
+    Events {
+        asked: ReadEvents,
+        reading: Reading,
+    },
+    /// A client's machine has closed the connection that spoke for these sessions.
+    Lost {
+        sessions: Vec<u64>,
+    },
 }
 
 impl Handle {
@@ -236,7 +281,7 @@ impl Handle {
     /// Has a request applied, by whoever leads. If the future is dropped, it may still happen.
     pub async fn submit(&self, request: Request) -> Outcome {
         let (answer, answered) = oneshot::channel();
-        match self.orders.send(Order::Submit { request, answer }).await {
+        match self.orders.send(Order::Submit { request, answer: answer.into() }).await {
             Ok(()) => answered.await.unwrap_or(Outcome::Unknown),
             Err(_) => Outcome::NotNow(self.ended_now()),
         }
@@ -246,7 +291,7 @@ impl Handle {
     pub async fn ask(&self, query: Query, consistency: Consistency) -> Result<Answered, Unanswered> {
         let (answer, answered) = oneshot::channel();
         let ended = || Unanswered::NotNow(self.ended_now());
-        self.orders.send(Order::Ask { query, consistency, answer }).await.map_err(|_| ended())?;
+        self.orders.send(Order::Ask { query, consistency, seen: 0, answer: answer.into() }).await.map_err(|_| ended())?;
         answered.await.unwrap_or_else(|_| Err(ended()))
     }
 

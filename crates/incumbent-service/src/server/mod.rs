@@ -1,7 +1,8 @@
 //! A running node of the service: replica and store on real sockets, disks and clocks.
 //!
 //! ```text
-//!   Handle ──► Order ───►┌────────┐──► Write ──► disk.rs    (a thread: group commit)      ──► Report
+//!   clients ─► door.rs ─► counter.rs ─┐
+//!   Handle ──► Order ───►┌────────┐◄──┘──► Write ──► disk.rs (a thread: group commit)     ──► Report
 //!   lines ───► Arrival ─►│ driver │──► Save ───► keeper.rs  (a thread: snapshots)          ──► Report
 //!   threads ─► Report ──►└────────┘
 //!   clock ───► Time          │ Replica::step ──► Commit ──► Store::apply ──► desk.rs: answers, watchers.rs: events
@@ -26,12 +27,14 @@
 //! # }
 //! ```
 //!
-//! Left out: connections and dialects, which use a [`Handle`]; remembering where members are that were not told at the start.
+//! Left out: dialects of other services, which use a [`Handle`]; remembering where members are that were not told at the start.
 
 mod apply;
 mod config;
+mod counter;
 mod desk;
 mod disk;
+mod door;
 mod driver;
 mod handle;
 mod keeper;
@@ -51,6 +54,8 @@ use incumbent_store::store::Store;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
+pub use incumbent_peer::switchboard::{GroupKey, Peer, Security, TlsFiles};
+
 pub use self::config::{Beginning, Config, NotStarted};
 use self::handle::Order;
 pub use self::handle::{
@@ -59,10 +64,17 @@ pub use self::handle::{
 use crate::log::{Disk, Folder};
 use crate::replica::{Extent, Index, Mark};
 
+/// Where a node is reached.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+struct Addresses {
+    peers: SocketAddr,
+    clients: Option<SocketAddr>,
+}
+
 /// A node that runs. Dropped, it ends as if it were killed, and its directory is free; [`Node::close`] ends it in peace.
 pub struct Node {
     handle: Handle,
-    address: SocketAddr,
+    addresses: Addresses,
     /// Dropped, the node ends at once.
     life: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -85,7 +97,7 @@ impl Node {
         let thread = thread::Builder::new().name("incumbent-node".to_owned()).spawn(body);
         let thread = thread.map_err(|error| NotStarted::System(error.to_string()))?;
         match starts.recv() {
-            Ok(Ok((handle, address))) => Ok(Node { handle, address, life: Some(life), thread: Some(thread) }),
+            Ok(Ok((handle, addresses))) => Ok(Node { handle, addresses, life: Some(life), thread: Some(thread) }),
             Ok(Err(why)) => {
                 let _ = thread.join();
                 Err(why)
@@ -101,7 +113,12 @@ impl Node {
 
     /// Where the other members reach it.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.addresses.peers
+    }
+
+    /// Where clients do, if they are served.
+    pub fn clients_address(&self) -> Option<SocketAddr> {
+        self.addresses.clients
     }
 
     /// Gives the leadership away if it has it, finishes what is in flight, and ends.
@@ -122,7 +139,7 @@ impl Drop for Node {
 
 impl fmt::Debug for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Node").field("me", &self.handle.me).field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("Node").field("me", &self.handle.me).field("addresses", &self.addresses).finish_non_exhaustive()
     }
 }
 

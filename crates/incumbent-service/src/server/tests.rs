@@ -243,7 +243,7 @@ async fn watchers_follow_a_store_that_leaps() {
 fn keep_alive(desk: &mut Desk, now: Instant, sessions: Vec<u64>) -> oneshot::Receiver<Outcome> {
     let (answer, answered) = oneshot::channel();
     let request = Request::of(Command::KeepAlive(KeepAlive { sessions }));
-    assert!(desk.gather(now, request, answer).is_none(), "gathered");
+    assert!(desk.gather(now, request, answer.into()).is_none(), "gathered");
     answered
 }
 
@@ -273,7 +273,7 @@ fn many_keep_alives_do_not_wait_and_numbered_ones_are_not_gathered() {
     assert!(desk.gathered(now).is_some());
     let (answer, _answered) = oneshot::channel();
     let request = Request::numbered(5, 1, Command::KeepAlive(KeepAlive { sessions: vec![1] }));
-    assert!(desk.gather(now, request, answer).is_some());
+    assert!(desk.gather(now, request, answer.into()).is_some());
 }
 
 // Configuration.

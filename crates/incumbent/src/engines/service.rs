@@ -1,7 +1,8 @@
 //! Elections on incumbent's own replicated service: `incumbent://HOST:PORT,HOST:PORT,HOST:PORT/NAMESPACE`.
 //!
 //! The service knows elections, so there is no recipe here: a claim, a release with its successor, a hand-over are one commit each, and whoever is next in line is seated by the same commit that frees the seat. All
-//! elections of a process with one ttl share a session, and all of its requests one connection. What may have happened is found out by the client, which repeats a request under its number until somebody answers.
+//! requests of a process go over one connection. A candidacy has a session of its own, which its claims and renewals keep alive and nothing else: so a seat whose holder is silent is free when its ttl is over,
+//! however much else the process does. What may have happened is found out by the client, which repeats a request under its number until somebody answers.
 //!
 //! A session may wish to end with its connection (`death=connection`): the seat of a process that dies is free at once. That believes the network; see [`promises`].
 
@@ -10,12 +11,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
+use futures_util::future::join_all;
 use futures_util::stream::BoxStream;
 use incumbent_client::client::{Client, Options};
 use incumbent_client::dial::Security;
 use incumbent_client::failure::{Ended, Failure};
 use incumbent_client::message::Consistency;
-use incumbent_client::session::{Life, Session};
+use incumbent_client::session::Lease;
 use incumbent_client::watch::Watch;
 use incumbent_protocol::protocol::{Term, Token};
 use incumbent_store::command::{self, Command};
@@ -31,7 +33,7 @@ use super::tls;
 use super::watching::{Watching, hints_of};
 use crate::desk::whole_ms;
 use crate::engine::{
-    Bid, Board, Candidate, Claim, Demand, Engine, Error, Farewell, Grant, Leader, Note, Past, Renewal, Seat, Wish,
+    Bid, Board, Candidate, Claim, Demand, Engine, Error, Farewell, Grant, Kind, Leader, Note, Past, Renewal, Seat, Wish,
 };
 use crate::guarantees::{Exclusive, Guarantees, Notice, Order, Tokens, WhoseClock};
 use crate::identity::Identity;
@@ -81,18 +83,22 @@ pub struct Service {
     client: Client,
     prefix: String,
     death: Death,
-    /// One for each ttl. The lock is held while one is opened, so that no two are.
-    sessions: Mutex<BTreeMap<Duration, SharedSession>>,
-    /// The revision at which a candidate was last told how it stands: it watches from there.
-    told: Mutex<BTreeMap<(Name, Identity), u64>>,
+    candidacies: Mutex<BTreeMap<(Name, Identity), Arc<Candidacy>>>,
 }
 
-type SharedSession = Arc<tokio::sync::Mutex<Option<Session>>>;
+/// One who stands in one election, or leads it.
+#[derive(Default)]
+struct Candidacy {
+    /// Its session. The lock is held while one is opened, so that no two are.
+    session: tokio::sync::Mutex<Option<(Duration, Lease)>>,
+    /// The revision at which it was last told how it stands, unless it leads: it watches from there.
+    told: Mutex<Option<u64>>,
+}
 
 impl Service {
     /// The service at a URL. Connects to one of its nodes.
     pub(super) async fn open(place: &Place) -> Result<Arc<dyn Engine>, Error> {
-        place.knows_only(&["cluster", "death", "work"])?;
+        place.knows_only(&["cluster", "death", "nodes", "work"])?;
         let addresses = place.hosts_or_local(PORT);
         let files = place.tls()?;
         let security = match &files {
@@ -104,40 +110,51 @@ impl Service {
             cluster: place.option("cluster").unwrap_or_default().to_owned(),
             token: place.credentials()?.map(|it| it.password).unwrap_or_default(),
             name: Identity::unique().name().to_owned(),
+            learns_members: learns_members(place)?,
             security,
             ..Options::default()
         };
-        let client = Client::connect(addresses.clone(), options).await.map_err(|why| unreachable(&addresses, &why))?;
+        let client = match Client::connect(addresses.clone(), options.clone()).await {
+            Ok(client) => client,
+            Err(why) => {
+                let error = unreachable(&addresses, &why);
+                if error.kind() == Kind::Misconfigured {
+                    return Err(error);
+                }
+                // It may come up yet: until then, each call says that nobody answers.
+                Client::start(addresses, options)
+            }
+        };
         let namespace = place.namespace();
         let prefix = if namespace.is_empty() { String::new() } else { format!("{namespace}/") };
-        Ok(Arc::new(Service { client, prefix, death: death(place, here)?, sessions: Mutex::default(), told: Mutex::default() }))
+        Ok(Arc::new(Service { client, prefix, death: death(place, here)?, candidacies: Mutex::default() }))
     }
 
     fn key(&self, election: &Name) -> String {
         format!("{}{election}", self.prefix)
     }
 
-    /// The session of all elections with this ttl; opened if there is none.
-    async fn session(&self, ttl: Duration) -> Result<u64, Error> {
-        let shared = Arc::clone(locked(&self.sessions).entry(ttl).or_default());
-        let mut session = shared.lock().await;
-        if let Some(open) = session.as_ref().filter(|it| it.life() != Life::Gone) {
+    fn candidacy(&self, election: &Name, identity: &Identity) -> Arc<Candidacy> {
+        Arc::clone(locked(&self.candidacies).entry((election.clone(), identity.clone())).or_default())
+    }
+
+    /// The session of a candidacy; opened if there is none with this ttl, or if it is `gone`.
+    async fn session(&self, candidacy: &Candidacy, bid: &Bid, gone: Option<u64>) -> Result<u64, Error> {
+        let mut session = candidacy.session.lock().await;
+        if let Some((ttl, open)) = session.as_ref()
+            && *ttl == bid.ttl
+            && Some(open.id()) != gone
+        {
             return Ok(open.id());
         }
         let wanted = command::OpenSession {
-            ttl_ms: whole_ms(ttl),
-            owner: Identity::unique().as_str().to_owned(),
+            ttl_ms: whole_ms(bid.ttl),
+            owner: bid.identity.as_str().to_owned(),
             ends_with_connection: self.death == Death::Connection,
             ..command::OpenSession::default()
         };
-        let opened = self.client.open_session(wanted).await.map_err(error)?;
-        Ok(session.insert(opened).id())
-    }
-
-    /// Forgets a session that the service does not know any more.
-    async fn session_is_gone(&self, ttl: Duration, id: u64) {
-        let shared = Arc::clone(locked(&self.sessions).entry(ttl).or_default());
-        shared.lock().await.take_if(|it| it.id() == id);
+        let opened = self.client.open_lease(wanted).await.map_err(error)?;
+        Ok(session.insert((bid.ttl, opened)).1.id())
     }
 
     async fn submit(&self, command: Command) -> Result<Reply, Error> {
@@ -166,9 +183,9 @@ impl Engine for Service {
     }
 
     async fn claim(&self, election: &Name, bid: &Bid) -> Result<Claim, Error> {
-        let session = self.session(bid.ttl).await?;
-        let campaign = command::Campaign {
-            session,
+        let candidacy = self.candidacy(election, &bid.identity);
+        let mut campaign = command::Campaign {
+            session: self.session(&candidacy, bid, None).await?,
             election: self.key(election),
             identity: bid.identity.as_str().to_owned(),
             name: bid.identity.name().to_owned(),
@@ -179,22 +196,21 @@ impl Engine for Service {
             seen: bid.seen.map_or(0, Token::get),
             only_if_free: false,
         };
-        let done = match self.client.submit(Command::Campaign(campaign)).await {
-            Err(Failure::Refused(Refusal::SessionGone(gone))) => {
-                self.session_is_gone(bid.ttl, gone).await;
-                return Err(Error::refused("the session has ended: the next claim opens another"));
-            }
-            other => other.map_err(error)?,
-        };
-        let who = (election.clone(), bid.identity.clone());
-        if let Reply::Granted(granted) = &done.reply {
-            locked(&self.told).remove(&who);
-            return Ok(Claim::Granted(Grant::of(token_of(granted.token)?)));
+        let mut done = self.client.submit(Command::Campaign(campaign.clone())).await;
+        if let Err(Failure::Refused(Refusal::SessionGone(gone))) = done {
+            campaign.session = self.session(&candidacy, bid, Some(gone)).await?;
+            done = self.client.submit(Command::Campaign(campaign)).await;
         }
-        let Reply::InLine(line) = done.reply else { return Err(unexpected("a claim", &done.reply)) };
-        locked(&self.told).insert(who, done.revision);
-        let free_in = (line.free_in_ms > 0).then(|| Duration::from_millis(line.free_in_ms));
-        Ok(Claim::Occupied { leader: line.leader.as_ref().map(leader).transpose()?, free_in })
+        let done = done.map_err(error)?;
+        let (claim, told) = if let Reply::Granted(granted) = &done.reply {
+            (Claim::Granted(Grant::of(token_of(granted.token)?)), None)
+        } else {
+            let Reply::InLine(line) = done.reply else { return Err(unexpected("a claim", &done.reply)) };
+            let free_in = (line.free_in_ms > 0).then(|| Duration::from_millis(line.free_in_ms));
+            (Claim::Occupied { leader: line.leader.as_ref().map(leader).transpose()?, free_in }, Some(done.revision))
+        };
+        *locked(&candidacy.told) = told;
+        Ok(claim)
     }
 
     async fn renew(&self, election: &Name, _bid: &Bid, token: Token) -> Result<Renewal, Error> {
@@ -235,7 +251,6 @@ impl Engine for Service {
     }
 
     async fn withdraw(&self, election: &Name, bid: &Bid) -> Result<(), Error> {
-        locked(&self.told).remove(&(election.clone(), bid.identity.clone()));
         let withdraw = command::Withdraw { election: self.key(election), identity: bid.identity.as_str().to_owned() };
         self.submit(Command::Withdraw(withdraw)).await.map(drop)
     }
@@ -271,7 +286,7 @@ impl Engine for Service {
         let (topic, from) = match bid {
             Some(bid) => {
                 // From where the claim has left off: what happened in between is told.
-                let told = locked(&self.told).get(&(election.clone(), bid.identity.clone())).copied();
+                let told = *locked(&self.candidacy(election, &bid.identity).told);
                 let topic = CandidateTopic { election: key, identity: bid.identity.as_str().to_owned() };
                 (Topic::Candidate(topic), told.map_or(0, |it| it + 1))
             }
@@ -281,13 +296,14 @@ impl Engine for Service {
     }
 
     async fn close(&self) {
-        let sessions = std::mem::take(&mut *locked(&self.sessions));
-        for session in sessions.into_values() {
-            if let Some(session) = session.lock().await.take() {
+        let candidacies = std::mem::take(&mut *locked(&self.candidacies));
+        let sessions = candidacies.into_values().map(|candidacy| async move {
+            if let Some((_, session)) = candidacy.session.lock().await.take() {
                 // What it was for has ended; if it is not heard, the deadline ends it.
                 let _ = session.end("closed").await;
             }
-        }
+        });
+        join_all(sessions).await;
         self.client.clone().close().await;
     }
 }
@@ -304,6 +320,15 @@ impl Watching for Watch {
 fn is_loopback(address: &str) -> bool {
     let host = address.rsplit_once(':').map_or(address, |it| it.0).trim_matches(['[', ']']);
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|it| it.is_loopback())
+}
+
+/// Whether nodes that are not named in the URL are asked too, when those that are tell of them.
+fn learns_members(place: &Place) -> Result<bool, Error> {
+    match place.option("nodes") {
+        None | Some("all") => Ok(true),
+        Some("named") => Ok(false),
+        Some(other) => Err(Error::misconfigured(format!("nodes={other}: say nodes=all or nodes=named"))),
+    }
 }
 
 fn death(place: &Place, here: bool) -> Result<Death, Error> {
@@ -326,7 +351,7 @@ fn unreachable(addresses: &[String], why: &Ended) -> Error {
     let addresses = addresses.join(", ");
     let what = format!("no node of the service answers at {addresses}: {why}");
     match why {
-        Ended::TurnedAway { .. } | Ended::Insecure(_) => Error::misconfigured(what),
+        Ended::TurnedAway { .. } | Ended::Insecure(_) | Ended::Untrusted(_) => Error::misconfigured(what),
         Ended::Unreachable(wrong) | Ended::Closed(Some(wrong)) => {
             tls::tls_complaint(&addresses, wrong).unwrap_or_else(|| Error::refused(what))
         }

@@ -1,0 +1,158 @@
+//! `incumbent serve`: a node of the replicated election service. With no options, a service of one node on this machine.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use incumbent::engines::file::usual_directory;
+use incumbent_protocol::protocol::NodeId;
+use incumbent_service::server::{Beginning, Config, End, GroupKey, Node, NotStarted, Peer, Security, TlsFiles};
+
+use crate::candidacy::notify::Notify;
+use crate::candidacy::signals::{Heard, Signals};
+use crate::console::Console;
+use crate::elections::log::{self, Talk};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::peer::Member;
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  incumbent serve                                          one node, for this machine alone
+  incumbent run nightly --on incumbent:// -- ./report.sh   an election on it
+  incumbent serve --node 1 --peer-listen 10.0.0.1:7273 --peers 2@10.0.0.2:7273,3@10.0.0.3:7273 --key-file /etc/incumbent/nodes.key
+  incumbent serve --node 4 --join --peer-listen 10.0.0.4:7273 --peers 1@10.0.0.1:7273,2@10.0.0.2:7273,3@10.0.0.3:7273 --key-file ...
+  head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \\n' > nodes.key                          a key for the nodes
+
+Of three nodes two must be up and reach each other, of five three. SIGTERM gives the lead away first, and no request is lost by it.";
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct ServeArguments {
+    /// The number of this node; no other node of the cluster ever has the same
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    node: u32,
+    /// The name of the cluster; nodes and clients of others are refused
+    #[arg(long, value_name = "NAME", default_value = "incumbent")]
+    cluster: String,
+    /// Where clients are served; port 0 is any that is free, and the first line printed says which
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7272")]
+    listen: String,
+    /// Where the other nodes are listened to
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7273")]
+    peer_listen: String,
+    /// The other nodes
+    #[arg(long, value_name = "N@HOST:PORT", value_delimiter = ',')]
+    peers: Vec<Member>,
+    /// This node is new to a cluster that exists; it was or will be added with `incumbent cluster add`
+    #[arg(long)]
+    join: bool,
+    /// Where this node keeps its log; else a folder of the cluster and the node in /var/lib/incumbent or the XDG state folder
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// A secret that all nodes share: 64 hexadecimal digits in a file
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["peer_ca", "peer_cert", "peer_key"])]
+    key_file: Option<PathBuf>,
+    /// Who signs the certificates of the nodes
+    #[arg(long, value_name = "FILE", requires_all = ["peer_cert", "peer_key"])]
+    peer_ca: Option<PathBuf>,
+    /// The certificate of this node, with the name node-N.CLUSTER
+    #[arg(long, value_name = "FILE", requires_all = ["peer_ca", "peer_key"])]
+    peer_cert: Option<PathBuf>,
+    /// Its key
+    #[arg(long, value_name = "FILE", requires_all = ["peer_ca", "peer_cert"])]
+    peer_key: Option<PathBuf>,
+    /// Say nothing of changes on the standard error, but what is wrong
+    #[arg(long, short)]
+    quiet: bool,
+    /// Say what happens, step by step
+    #[arg(long, short, conflicts_with = "quiet")]
+    verbose: bool,
+}
+
+/// Serves until told to stop.
+pub(crate) fn run(wanted: ServeArguments, console: &mut Console<'_>) -> Result<Exit, Failure> {
+    log::begin(match (wanted.quiet, wanted.verbose) {
+        (true, _) => Talk::Warnings,
+        (false, false) => Talk::Changes,
+        (false, true) => Talk::Everything,
+    })?;
+    let config = config(wanted)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|wrong| Failure::Io { what: format!("cannot begin: {wrong}"), hint: "free file descriptors and try again" })?;
+    runtime.block_on(serve(config, console))
+}
+
+async fn serve(config: Config, console: &mut Console<'_>) -> Result<Exit, Failure> {
+    let mut signals = Signals::listen()?;
+    let (me, cluster, directory) = (config.me, config.cluster.clone(), config.directory.clone());
+    let node = Node::start(config).map_err(|why| not_started(&why))?;
+    let clients = node.clients_address();
+    let at = clients.as_ref().map(SocketAddr::to_string).unwrap_or_default();
+    writeln!(
+        console.out,
+        "serving clients on {at}, nodes on {}: node {me} of {cluster}, data in {}",
+        node.address(),
+        directory.display()
+    )?;
+    console.out.flush()?;
+    let notify = Notify::from_environment();
+    notify.ready();
+    let handle = node.handle();
+    let end = tokio::select! {
+        end = handle.ended() => end,
+        () = told(&mut signals) => {
+            notify.stopping();
+            node.close().await
+        }
+        () = notify.keep_alive() => unreachable!("it never returns"),
+    };
+    match end {
+        End::Closed => Ok(Exit::Done),
+        End::Broken(what) => Err(Failure::Engine { what, exit: Exit::Refused }),
+    }
+}
+
+/// Until somebody wants it to end.
+async fn told(signals: &mut Signals) {
+    loop {
+        match signals.next().await {
+            Heard::Told(_) => return,
+            Heard::Passed(_) => {}
+        }
+    }
+}
+
+fn config(wanted: ServeArguments) -> Result<Config, Failure> {
+    let directory = match wanted.data {
+        Some(directory) => directory,
+        None => {
+            let usual = usual_directory().map_err(|why| Failure::setting(&why))?;
+            usual.join("service").join(format!("{}-{}", wanted.cluster, wanted.node))
+        }
+    };
+    let security = match (wanted.key_file, wanted.peer_ca, wanted.peer_cert, wanted.peer_key) {
+        (Some(file), _, _, _) => Security::Key(GroupKey::read(&file).map_err(|why| setting(why.to_string()))?),
+        (None, Some(authority), Some(certificate), Some(key)) => Security::Tls(TlsFiles { authority, certificate, key }),
+        (None, _, _, _) => Security::Open,
+    };
+    let peers = wanted.peers.into_iter().map(|it| Peer { id: NodeId(it.id), address: it.address }).collect();
+    Ok(Config {
+        cluster: wanted.cluster,
+        me: NodeId(wanted.node),
+        listen: wanted.peer_listen,
+        clients: Some(wanted.listen),
+        peers,
+        beginning: if wanted.join { Beginning::Joins } else { Beginning::Founds },
+        security,
+        ..Config::alone(directory)
+    })
+}
+
+fn not_started(why: &NotStarted) -> Failure {
+    setting(why.to_string())
+}
+
+fn setting(what: String) -> Failure {
+    Failure::Engine { what, exit: Exit::Usage }
+}

@@ -1,0 +1,188 @@
+//! What clients are served by: passes what their connections ask on to the driver, in its order, and the answers back.
+//!
+//! Nothing here waits. The driver works off what is asked on the same thread, so a request costs no change of threads between the socket and the log.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use incumbent_client::message::{self, Hello, Inquiry, Objection};
+use incumbent_client::serve::{Bell, Owed, Reading, Service, Standing};
+use incumbent_store::command::Request;
+use incumbent_store::query::ReadEvents;
+use incumbent_store::refusal::Refusal;
+use incumbent_store::reply;
+use incumbent_store::watch::Interest;
+use tokio::sync::mpsc;
+
+use super::config::{ORDERS_MAX, WATCHES_MAX};
+use super::desk::Asker;
+use super::handle::{Consistency, NotNow, Order, Outcome, Unanswered, Why};
+
+/// A client waits so long before it asks again what could not be done now: about as long as another node needs to be elected.
+const RETRY_AFTER_MS: u64 = 10;
+
+/// How things stand, for everybody who has a connection: the driver writes it down whenever it changes.
+#[derive(Debug)]
+pub(super) struct Notice {
+    revision: AtomicU64,
+    standing: Mutex<Standing>,
+}
+
+impl Notice {
+    pub(super) fn new(standing: Standing) -> Notice {
+        Notice { revision: AtomicU64::new(standing.revision), standing: Mutex::new(standing) }
+    }
+
+    /// Everything up to this revision can be read, and its bells have been rung.
+    pub(super) fn reach(&self, revision: u64) {
+        self.revision.store(revision, Ordering::Release);
+    }
+
+    pub(super) fn change(&self, change: impl FnOnce(&mut Standing)) {
+        change(&mut self.standing.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn read(&self) -> Standing {
+        let standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Standing { revision: self.revision.load(Ordering::Acquire), ..standing }
+    }
+
+    fn leader(&self) -> String {
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner).leader.clone()
+    }
+}
+
+/// What connections have asked and the driver has not looked at.
+pub(super) struct Calls {
+    calls: mpsc::UnboundedReceiver<Order>,
+    waiting: Arc<AtomicUsize>,
+}
+
+impl Calls {
+    pub(super) async fn recv(&mut self) -> Option<Order> {
+        let order = self.calls.recv().await?;
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        Some(order)
+    }
+
+    pub(super) fn try_recv(&mut self) -> Option<Order> {
+        let order = self.calls.try_recv().ok()?;
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        Some(order)
+    }
+}
+
+/// Where clients' connections bring what they ask.
+#[derive(Clone, Debug)]
+pub(super) struct Counter {
+    notice: Arc<Notice>,
+    calls: mpsc::UnboundedSender<Order>,
+    waiting: Arc<AtomicUsize>,
+    watchers: Arc<Watchers>,
+}
+
+#[derive(Debug, Default)]
+struct Watchers {
+    last: AtomicU64,
+    count: AtomicUsize,
+}
+
+impl Counter {
+    pub(super) fn new(notice: Arc<Notice>) -> (Counter, Calls) {
+        let (sender, calls) = mpsc::unbounded_channel();
+        let waiting = Arc::<AtomicUsize>::default();
+        (Counter { notice, calls: sender, waiting: Arc::clone(&waiting), watchers: Arc::default() }, Calls { calls, waiting })
+    }
+
+    fn is_full(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) >= ORDERS_MAX
+    }
+
+    /// A node that has ended drops it, and whoever waits for an answer is told so.
+    fn call(&self, order: Order) {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let _ = self.calls.send(order);
+    }
+
+    fn not_now(&self, why: &str) -> message::NotNow {
+        message::NotNow { why: why.to_owned(), leader: self.notice.leader(), retry_after_ms: RETRY_AFTER_MS }
+    }
+
+    fn full(&self) -> message::NotNow {
+        self.not_now(&NotNow { why: Why::Full, leader: None }.to_string())
+    }
+}
+
+impl Service for Counter {
+    type Guest = ();
+
+    fn standing(&self) -> Standing {
+        self.notice.read()
+    }
+
+    fn admit(&self, _: &Hello) -> Result<(), (Objection, String)> {
+        Ok(())
+    }
+
+    fn submit(&self, (): &(), request: Request, owed: Owed) {
+        if self.is_full() {
+            return owed.not_now(self.full());
+        }
+        let here = self.clone();
+        let answer = Asker::new(move |outcome| match outcome {
+            Outcome::Done { reply, revision } => owed.outcome(reply::Outcome { revision, refusal: None, reply: Some(reply) }),
+            Outcome::Refused(refusal) => owed.outcome(reply::Outcome::of(&Err(refusal), 0)),
+            Outcome::NotNow(not_now) => owed.not_now(here.not_now(&not_now.to_string())),
+            Outcome::Unknown => owed.unknown("the node that was to do it has lost the lead"),
+        });
+        self.call(Order::Submit { request, answer });
+    }
+
+    fn ask(&self, (): &(), inquiry: Inquiry, owed: Owed) {
+        if self.is_full() {
+            return owed.not_now(self.full());
+        }
+        let consistency = match inquiry.consistency() {
+            message::Consistency::Linearizable => Consistency::Linearizable,
+            message::Consistency::Local => Consistency::Local,
+        };
+        let Inquiry { question, seen, .. } = inquiry;
+        let Some(query) = question.and_then(|it| it.query) else {
+            return owed.refuse(&Refusal::Malformed("a question that this version does not know".to_owned()));
+        };
+        let here = self.clone();
+        let answer = Asker::new(move |answered| match answered {
+            Ok(answered) => owed.answer(answered),
+            Err(Unanswered::Refused(refusal)) => owed.refuse(&refusal),
+            Err(Unanswered::NotNow(not_now)) => owed.not_now(here.not_now(&not_now.to_string())),
+        });
+        self.call(Order::Ask { query, consistency, seen, answer });
+    }
+
+    fn watch(&self, (): &(), interest: &Interest, bell: Bell) -> Result<u64, Refusal> {
+        if self.watchers.count.fetch_add(1, Ordering::Relaxed) >= WATCHES_MAX {
+            self.watchers.count.fetch_sub(1, Ordering::Relaxed);
+            return Err(Refusal::Limit { what: "watches on this node".to_owned(), max: WATCHES_MAX as u64 });
+        }
+        let watcher = self.watchers.last.fetch_add(1, Ordering::Relaxed) + 1;
+        self.call(Order::Attend { watcher, interest: interest.clone(), bell });
+        Ok(watcher)
+    }
+
+    fn unwatch(&self, watcher: u64) {
+        self.watchers.count.fetch_sub(1, Ordering::Relaxed);
+        self.call(Order::Leave { watcher });
+    }
+
+    fn events(&self, asked: ReadEvents, reading: Reading) {
+        self.call(Order::Events { asked, reading });
+    }
+
+    fn bind(&self, (): &(), _: &[u64]) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn lost(&self, (): &(), sessions: Vec<u64>) {
+        self.call(Order::Lost { sessions });
+    }
+}
