@@ -12,6 +12,7 @@ use crate::lab::LabCommand;
 use crate::peer::{self, PeerArguments};
 use crate::run::{self, RunArguments};
 use crate::serve::{self, ServeArguments};
+use crate::service::ServiceCommand;
 use crate::sidecar::{self, SidecarArguments};
 use crate::style::Colour;
 
@@ -53,6 +54,8 @@ pub(crate) enum Command {
     /// Serve elections to others: a node of the replicated service
     #[command(after_help = serve::EXAMPLES)]
     Serve(Box<ServeArguments>),
+    #[command(flatten)]
+    Service(ServiceCommand),
     #[command(flatten)]
     Election(ElectionCommand),
     /// Make storage refuse what former leaders write, or confirm that they are dead

@@ -24,6 +24,7 @@ mod office;
 mod peer;
 mod run;
 mod serve;
+mod service;
 mod sidecar;
 
 use std::ffi::OsString;
@@ -70,6 +71,7 @@ fn dispatch(command: Command, mut console: Console<'_>) -> Result<Exit, Failure>
         Command::Sidecar(wanted) => sidecar::run(&wanted, &mut console),
         Command::Peer(wanted) => peer::run(*wanted, &mut console),
         Command::Serve(wanted) => serve::run(*wanted, &mut console),
+        Command::Service(command) => service::run(command, &Interrupt::install()?, &mut console),
         Command::Election(command) => elections::run(command, &Interrupt::install()?, &mut console),
         Command::Fence { command } => fence::run(command, &mut console),
         Command::Lab { command } => lab::run(command, &Interrupt::install()?, &mut console),

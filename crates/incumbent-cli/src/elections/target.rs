@@ -159,11 +159,12 @@ impl Target {
         }
     }
 
-    /// For work that is done by another process than this one, and may outlive it: nodes that elect one of themselves must then wait for the lease to end.
+    /// For work that is done by another process than this one, and may outlive it: engines that take the end of a process for the end of its work must then wait
+    /// for the lease to end.
     pub(crate) fn for_work_elsewhere(&self) -> Result<Target, Failure> {
         let place = self.place()?;
         let mut target = self.clone();
-        if place.scheme() == "peers" && place.option("work").is_none() {
+        if matches!(place.scheme(), "peers" | "incumbent") && place.option("work").is_none() {
             let joint = if self.url.exposed().contains('?') { '&' } else { '?' };
             target.url = Url(format!("{}{joint}work=elsewhere", self.url.exposed()));
         }

@@ -98,22 +98,8 @@ struct Candidacy {
 impl Service {
     /// The service at a URL. Connects to one of its nodes.
     pub(super) async fn open(place: &Place) -> Result<Arc<dyn Engine>, Error> {
-        place.knows_only(&["cluster", "death", "nodes", "work"])?;
-        let addresses = place.hosts_or_local(PORT);
-        let files = place.tls()?;
-        let security = match &files {
-            Some(files) => Security::Tls { config: Arc::new(tls::client_config(files)?), server_name: files.server_name.clone() },
-            None => Security::LoopbackOnly,
-        };
+        let (addresses, options) = reached(place)?;
         let here = addresses.iter().all(|it| is_loopback(it));
-        let options = Options {
-            cluster: place.option("cluster").unwrap_or_default().to_owned(),
-            token: place.credentials()?.map(|it| it.password).unwrap_or_default(),
-            name: Identity::unique().name().to_owned(),
-            learns_members: learns_members(place)?,
-            security,
-            ..Options::default()
-        };
         let client = match Client::connect(addresses.clone(), options.clone()).await {
             Ok(client) => client,
             Err(why) => {
@@ -125,9 +111,7 @@ impl Service {
                 Client::start(addresses, options)
             }
         };
-        let namespace = place.namespace();
-        let prefix = if namespace.is_empty() { String::new() } else { format!("{namespace}/") };
-        Ok(Arc::new(Service { client, prefix, death: death(place, here)?, candidacies: Mutex::default() }))
+        Ok(Arc::new(Service { client, prefix: prefix(place), death: death(place, here)?, candidacies: Mutex::default() }))
     }
 
     fn key(&self, election: &Name) -> String {
@@ -164,6 +148,36 @@ impl Service {
     async fn ask_for(&self, query: Query) -> Result<Answer, Error> {
         Ok(self.client.ask(query, Consistency::Linearizable).await.map_err(error)?.answer)
     }
+}
+
+/// A connection to the service at a URL, for what is not an election.
+pub async fn connect(place: &Place) -> Result<Client, Error> {
+    let (addresses, options) = reached(place)?;
+    Client::connect(addresses.clone(), options).await.map_err(|why| unreachable(&addresses, &why))
+}
+
+/// What the names of elections at a URL begin with.
+pub fn prefix(place: &Place) -> String {
+    let namespace = place.namespace();
+    if namespace.is_empty() { String::new() } else { format!("{namespace}/") }
+}
+
+/// Where the nodes are, and how they are spoken to.
+fn reached(place: &Place) -> Result<(Vec<String>, Options), Error> {
+    place.knows_only(&["cluster", "death", "nodes", "work"])?;
+    let security = match place.tls()? {
+        Some(files) => Security::Tls { config: Arc::new(tls::client_config(&files)?), server_name: files.server_name },
+        None => Security::LoopbackOnly,
+    };
+    let options = Options {
+        cluster: place.option("cluster").unwrap_or_default().to_owned(),
+        token: place.credentials()?.map(|it| it.password).unwrap_or_default(),
+        name: Identity::unique().name().to_owned(),
+        learns_members: learns_members(place)?,
+        security,
+        ..Options::default()
+    };
+    Ok((place.hosts_or_local(PORT), options))
 }
 
 #[async_trait]
@@ -365,7 +379,8 @@ fn unreachable(addresses: &[String], why: &Ended) -> Error {
     }
 }
 
-fn error(why: Failure) -> Error {
+/// What came of a request to the service, as the library says it.
+pub fn error(why: Failure) -> Error {
     match why {
         Failure::Refused(refusal) if refusal.may_have_happened() => Error::unknown(refusal.to_string()),
         Failure::Refused(refusal @ (Refusal::Limit { .. } | Refusal::SeatsDiffer(_) | Refusal::TokensExhausted)) => {

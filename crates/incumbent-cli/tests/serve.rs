@@ -1,0 +1,190 @@
+//! `incumbent serve` and the commands that speak with it, as operators see them: one node and three, on loopback.
+
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpListener};
+use std::process::{Command, Output, Stdio};
+
+use incumbent_testbed::{Contender, eventually};
+use serde_json::Value;
+
+fn incumbent(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_incumbent"));
+    command.args(arguments);
+    for name in ["ON", "CONFIG", "TTL", "IDENTITY", "LOG"] {
+        command.env(format!("INCUMBENT_{name}"), "");
+    }
+    command
+}
+
+/// Places for nodes: where clients and where other nodes come in.
+struct Places {
+    addresses: Vec<(SocketAddr, SocketAddr)>,
+    disks: tempfile::TempDir,
+}
+
+impl Places {
+    fn of(count: usize) -> Places {
+        // Bound together, so that no two are the same.
+        let listeners: Vec<_> = (0..2 * count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let all: Vec<_> = listeners.iter().map(|it| it.local_addr().unwrap()).collect();
+        Places { addresses: all.chunks(2).map(|it| (it[0], it[1])).collect(), disks: tempfile::tempdir().unwrap() }
+    }
+
+    fn command(&self, node: usize) -> Command {
+        let (clients, nodes) = self.addresses[node - 1];
+        let others = self.addresses.iter().enumerate().filter(|(at, _)| at + 1 != node);
+        let peers: Vec<_> = others.map(|(at, (_, nodes))| format!("{}@{nodes}", at + 1)).collect();
+        let mut command = incumbent(&["serve", "--node", &node.to_string(), "--listen", &clients.to_string()]);
+        command.args(["--peer-listen", &nodes.to_string()]).arg("--data").arg(self.disks.path().join(node.to_string()));
+        if !peers.is_empty() {
+            command.args(["--peers", &peers.join(",")]);
+        }
+        command
+    }
+
+    fn start(&self, node: usize) -> Contender {
+        let process = Contender::start(&self.command(node)).unwrap();
+        process.hear("where it serves", |line| line.starts_with("serving clients on "));
+        process
+    }
+
+    fn url(&self) -> String {
+        let hosts: Vec<_> = self.addresses.iter().map(|(clients, _)| clients.to_string()).collect();
+        format!("incumbent://{}/", hosts.join(","))
+    }
+
+    fn ask(&self, words: &[&str]) -> Output {
+        incumbent(words).args(["--on", &self.url()]).output().unwrap()
+    }
+
+    fn json(&self, words: &[&str]) -> Value {
+        let output = self.ask(&[words, &["--json"]].concat());
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|why| panic!("{words:?}: {why}: {output:?}"))
+    }
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().unwrap()
+}
+
+#[test]
+fn keys_are_written_under_guards_read_and_watched() {
+    let places = Places::of(1);
+    let _node = places.start(1);
+    assert_eq!(code(&places.ask(&["kv", "get", "a"])), 1, "there is none");
+    assert_eq!(places.json(&["kv", "put", "a", "1"])["version"], 1);
+    assert_eq!(places.ask(&["kv", "get", "a"]).stdout, b"1\n");
+    let first = places.json(&["kv", "get", "a"]);
+    assert_eq!((&first["items"][0]["value"], &first["items"][0]["version"]), (&"1".into(), &1.into()));
+    assert_eq!(code(&places.ask(&["kv", "put", "a", "2", "--if-absent"])), 1);
+    assert_eq!(code(&places.ask(&["kv", "put", "a", "2", "--if-version", "7"])), 1);
+    assert_eq!(code(&places.ask(&["kv", "put", "a", "2", "--if-version", "1"])), 0);
+    let mut piped = incumbent(&["kv", "put", "b/x", "-", "--on", &places.url()]).stdin(Stdio::piped()).spawn().unwrap();
+    piped.stdin.take().unwrap().write_all(&[0, 159, 10]).unwrap();
+    assert!(piped.wait().unwrap().success());
+    assert_eq!(places.json(&["kv", "get", "b/", "--prefix"])["items"][0]["value"]["hex"], "009f0a");
+    assert_eq!(places.ask(&["kv", "get", "", "--prefix", "--limit", "1"]).stdout, b"a\t2\n");
+
+    let done = places.json(&["kv", "txn", "--if", "value:a=2", "--if", "absent:c", "--then", "put:c=3", "--then", "get:a"]);
+    assert_eq!((&done["held"], &done["results"][1]["items"][0]["value"]), (&true.into(), &"2".into()));
+    let not = places.ask(&["kv", "txn", "--if", "absent:c", "--then", "delete:c", "--else", "get:c"]);
+    assert_eq!((code(&not), String::from_utf8(not.stdout).unwrap().lines().last()), (1, Some("c\t3")));
+
+    let revision = first["revision"].as_u64().unwrap();
+    let watched = places.ask(&["kv", "watch", "", "--prefix", "--from", &revision.to_string(), "--count", "4"]);
+    let lines: Vec<String> = String::from_utf8_lossy(&watched.stdout).lines().map(str::to_owned).collect();
+    assert_eq!(lines.len(), 4, "{lines:?}");
+    assert!(lines[0].ends_with("put\ta\t1") && lines[1].ends_with("put\ta\t2") && lines[3].ends_with("put\tc\t3"), "{lines:?}");
+    assert_eq!(places.json(&["kv", "del", "", "--prefix"])["deleted"], 3);
+}
+
+#[test]
+fn a_command_runs_on_the_service_and_writes_while_it_leads() {
+    let places = Places::of(1);
+    let _node = places.start(1);
+    let url = places.url();
+    let inside =
+        format!("\"{}\" kv put report done --on {url} --holding nightly=$INCUMBENT_TOKEN", env!("CARGO_BIN_EXE_incumbent"));
+    let state = places.disks.path().join("state");
+    let ran = incumbent(&["run", "nightly", "--on", &url, "--state-dir"])
+        .arg(&state)
+        .args(["--", "sh", "-c", &inside])
+        .output()
+        .unwrap();
+    assert!(ran.status.success(), "{ran:?}");
+    let token = places.json(&["history", "nightly"])["past"][0]["token"].as_u64().unwrap();
+    let late = places.ask(&["kv", "put", "report", "again", "--holding", &format!("nightly={token}")]);
+    assert_eq!(code(&late), 1, "it leads no more: {late:?}");
+    assert_eq!(places.ask(&["kv", "get", "report"]).stdout, b"done\n");
+    assert_eq!(places.json(&["elections"])["elections"][0]["election"], "nightly");
+}
+
+#[test]
+fn three_nodes_serve_while_one_is_down_and_give_the_lead_away_when_told_to_end() {
+    let places = Places::of(3);
+    let mut nodes: Vec<_> = (1..=3).map(|node| Some(places.start(node))).collect();
+    assert_eq!(places.json(&["kv", "put", "a", "1"])["version"], 1);
+    nodes[0].take().unwrap().kill();
+    assert_eq!(places.json(&["kv", "put", "a", "2"])["version"], 2);
+    nodes[0] = Some(places.start(1));
+    // One after the other, as an update does it: nothing is lost, and each comes back.
+    for node in 1..=3 {
+        let told = nodes[node - 1].take().unwrap();
+        told.stop().unwrap();
+        assert_eq!(told.wait(), Some(0), "node {node} ends in peace");
+        assert_eq!(places.json(&["kv", "put", "a", "3"])["version"], 2 + node);
+        nodes[node - 1] = Some(places.start(node));
+    }
+    assert_eq!(places.ask(&["kv", "get", "a"]).stdout, b"3\n");
+}
+
+#[test]
+fn sessions_are_listed_and_ended() {
+    let places = Places::of(1);
+    let _node = places.start(1);
+    let state = places.disks.path().join("state");
+    let mut leading = incumbent(&["run", "job", "--on", &places.url(), "--identity", "web-1", "--ttl", "600s", "--state-dir"]);
+    leading.arg(&state).args(["--", "sleep", "600"]);
+    let leading = Contender::start(&leading).unwrap();
+    let mut session = 0;
+    eventually("it leads", || {
+        let elections = places.json(&["elections", "j"]);
+        let sessions = places.json(&["sessions"]);
+        session = sessions["sessions"][0]["session"].as_u64().unwrap_or(0);
+        elections["elections"][0]["leader"]["name"] == "web-1" && sessions["sessions"][0]["candidacies"] == 1
+    });
+    assert_eq!(code(&places.ask(&["sessions", "--end", "999999"])), 5);
+    assert_eq!(code(&places.ask(&["sessions", "--end", &session.to_string()])), 0);
+    assert_eq!(places.json(&["history", "job"])["past"][0]["reason"], "ended by an operator");
+    leading.kill();
+}
+
+#[test]
+fn mistakes_are_told_in_one_line_with_what_to_do() {
+    let places = Places::of(1);
+    let (clients, nodes) = places.addresses[0];
+    let node = places.start(1);
+    let serve = |words: &[&str]| incumbent(&[&["serve"], words].concat()).output().unwrap();
+    let data = places.disks.path().join("other");
+    let data = data.to_str().unwrap();
+    let same = places.disks.path().join("1");
+    let same = same.to_str().unwrap();
+    let (taken, other) = (clients.to_string(), format!("127.0.0.1:{}", nodes.port()));
+    for (output, word) in [
+        (serve(&["--data", data, "--listen", &taken, "--peer-listen", "127.0.0.1:0"]), "free this one"),
+        (serve(&["--data", data, "--listen", "127.0.0.1:0", "--peer-listen", &other]), "use"),
+        (serve(&["--data", same, "--listen", "127.0.0.1:0", "--peer-listen", "127.0.0.1:0"]), "another"),
+        (serve(&["--data", data, "--listen", "127.0.0.1:0", "--peer-listen", "10.255.255.1:0"]), "key"),
+        (places.ask(&["kv", "txn", "--if", "nonsense"]), "absent:KEY"),
+        (places.ask(&["kv", "txn", "--then", "put:a"]), "put:KEY=VALUE"),
+        (places.ask(&["kv", "put", "a", "b", "--holding", "x"]), "nightly=65537"),
+        (incumbent(&["kv", "get", "a", "--on", "etcd://127.0.0.1:1/"]).output().unwrap(), "--on incumbent://"),
+    ] {
+        let said = String::from_utf8(output.stderr.clone()).unwrap();
+        assert_eq!(code(&output), 2, "{said}");
+        assert!(said.contains(word), "{said} should have {word:?}");
+    }
+    let away = incumbent(&["kv", "get", "a", "--on", "incumbent://127.0.0.1:1/"]).output().unwrap();
+    assert_eq!(code(&away), 5, "{away:?}");
+    node.kill();
+}
