@@ -5,11 +5,12 @@
 use crate::shell;
 
 /// The programs that make figures: their name here, and what cargo calls them.
-const PROGRAMS: [(&str, &[&str]); 5] = [
+const PROGRAMS: [(&str, &[&str]); 6] = [
     ("lab", &["--package", "incumbent-lab", "--bench", "figures"]),
     ("engines", &["--package", "incumbent", "--all-features", "--bench", "engines"]),
     ("peers", &["--package", "incumbent", "--features", "peers", "--bench", "peers"]),
     ("run", &["--package", "incumbent-cli", "--bench", "run"]),
+    ("service", &["--package", "incumbent-cli", "--bench", "service"]),
     ("log", &["--package", "incumbent-service", "--bench", "log"]),
 ];
 

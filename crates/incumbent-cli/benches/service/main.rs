@@ -1,0 +1,227 @@
+//! The figures that we publish of the service, made by `cargo xtask bench service`: three nodes of it, of etcd and of ZooKeeper, side by side in one run, each with its log on the
+//! disk and synced, each through the library.
+//!
+//! `cargo xtask bench service -- PART [NAME]` makes one part, of one of them: floor, commit, hand-over, cycles, node-killed, node-paused, client-killed, sessions, elections, idle.
+
+#![allow(clippy::print_stdout, reason = "its output is its purpose")]
+
+mod clusters;
+mod crowds;
+mod failures;
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use incumbent::Election;
+use incumbent_client::client::Client;
+use incumbent_store::command::Command;
+use incumbent_store::keys::transaction::Put;
+
+use self::clusters::{Ours, Servers};
+
+const COMMITS: usize = 1000;
+const HAND_OVERS: usize = 60;
+const CYCLES_FOR: Duration = Duration::from_secs(5);
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).filter(|it| it != "--bench").collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    if let ["candidate", url, ttl_ms] = words[..] {
+        return failures::candidate(url, ttl_ms);
+    }
+    let (part, only) = (words.first().copied(), words.get(1).copied());
+    let wanted = |name: &str| part.is_none_or(|it| it == name);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    if wanted("floor") {
+        floor();
+    }
+    if wanted("commit") {
+        runtime.block_on(commit());
+    }
+    for (name, bench) in [
+        ("hand-over", (|it| hand_overs(it)) as fn(&mut dyn Servers)),
+        ("cycles", |it| cycles(it)),
+        ("node-killed", |it| failures::node_killed(it)),
+        ("node-paused", |it| failures::node_paused(it)),
+        ("client-killed", |it| failures::client_killed(it)),
+    ] {
+        if wanted(name) {
+            println!("{name}");
+            for mut servers in clusters::start(only) {
+                bench(&mut *servers);
+            }
+        }
+    }
+    if wanted("sessions") {
+        runtime.block_on(crowds::sessions());
+    }
+    if wanted("elections") {
+        runtime.block_on(crowds::elections());
+    }
+    if wanted("idle") {
+        crowds::idle();
+    }
+}
+
+/// What the disk and the network take alone.
+fn floor() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let mut syncs: Vec<Duration> = (0..200)
+        .map(|_| {
+            file.as_file().write_all(&[7; 256]).expect("room");
+            let began = Instant::now();
+            file.as_file().sync_data().expect("a disk");
+            began.elapsed()
+        })
+        .collect();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("bound");
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("somebody comes");
+        let mut byte = [0];
+        while stream.read_exact(&mut byte).is_ok() && stream.write_all(&byte).is_ok() {}
+    });
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    stream.set_nodelay(true).expect("a socket");
+    let mut trips: Vec<Duration> = (0..1000)
+        .map(|_| {
+            let began = Instant::now();
+            stream.write_all(&[1]).expect("it listens");
+            stream.read_exact(&mut [0]).expect("it answers");
+            began.elapsed()
+        })
+        .collect();
+    println!("floor: fdatasync p50 {:.0?}, a round trip on loopback p50 {:.0?}", median(&mut syncs), median(&mut trips));
+}
+
+/// One write at a time.
+async fn commit() {
+    let ours = Ours::start(3);
+    let client = ours.client().await;
+    let mut took = Vec::new();
+    for number in 0..COMMITS {
+        let began = Instant::now();
+        put(&client, number).await;
+        took.push(began.elapsed());
+    }
+    println!("commit, three nodes, one client: {}", shown(&mut took));
+}
+
+async fn put(client: &Client, number: usize) {
+    let put = Put { key: format!("bench/{}", number % 100).into(), value: "x".into(), ..Put::default() };
+    client.submit(Command::Put(put)).await.expect("they run");
+}
+
+/// From the release to the next one in office, with so many who wait; and with one who came 5 ms before.
+fn hand_overs(servers: &mut dyn Servers) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    let url = servers.url();
+    for (candidates, waits) in [(2, Duration::from_millis(100)), (20, Duration::from_millis(100)), (2, Duration::from_millis(5))]
+    {
+        let mut took = runtime.block_on(hand_over(&url, candidates, waits));
+        println!("  {:<10} {candidates:>3} candidates, {waits:?} after the last joined: {}", servers.name(), shown(&mut took));
+    }
+}
+
+async fn hand_over(url: &str, candidates: usize, waits: Duration) -> Vec<Duration> {
+    let mut elections = Vec::new();
+    for _ in 0..candidates {
+        let election = Election::on(url).name(format!("hand-over-{candidates}-{}", waits.as_millis()));
+        elections.push(election.own_connection().build().await.expect("they run"));
+    }
+    let (elected, mut next) = tokio::sync::mpsc::unbounded_channel();
+    let stand = |election: Election| {
+        let elected = elected.clone();
+        tokio::spawn(async move {
+            let leadership = election.campaign().await.expect("nothing is wrong with it");
+            let _ = elected.send((leadership, Instant::now(), election));
+        })
+    };
+    let mut took = Vec::new();
+    for election in elections {
+        drop(stand(election));
+    }
+    let (mut leadership, _, mut election) = next.recv().await.expect("one is elected");
+    for _ in 0..HAND_OVERS {
+        tokio::time::sleep(waits).await;
+        let began = Instant::now();
+        leadership.resign().await.expect("they run");
+        let (heir, at, its) = next.recv().await.expect("one is elected");
+        took.push(at.saturating_duration_since(began));
+        drop(stand(election));
+        (leadership, election) = (heir, its);
+    }
+    took
+}
+
+/// Elected and resigned, over and over, by so many at once, each in an election of its own.
+fn cycles(servers: &mut dyn Servers) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    for clients in [1, 16, 64, 256] {
+        let before: f64 = servers.processes().into_iter().map(spent).sum();
+        let (count, lasted) = runtime.block_on(cycle(&servers.url(), clients));
+        let busy = servers.processes().into_iter().map(spent).sum::<f64>() - before;
+        println!(
+            "  {:<10} {clients:>3} clients: {:>6.0} cycles/s, {:>5.0} µs of the servers' processors each",
+            servers.name(),
+            count as f64 / lasted.as_secs_f64(),
+            busy * 1e6 / count as f64,
+        );
+    }
+}
+
+async fn cycle(url: &str, clients: usize) -> (usize, Duration) {
+    let mut elections = Vec::new();
+    for number in 0..clients {
+        elections.push(Election::on(url).name(format!("cycle-{number}")).build().await.expect("they run"));
+    }
+    let began = Instant::now();
+    let cycling = elections.into_iter().map(|election| {
+        tokio::spawn(async move {
+            let mut count = 0;
+            while began.elapsed() < CYCLES_FOR {
+                let leadership = election.campaign().await.expect("nothing is wrong with it");
+                leadership.resign().await.expect("they run");
+                count += 1;
+            }
+            count
+        })
+    });
+    let cycling: Vec<_> = cycling.collect();
+    let mut count = 0;
+    for one in cycling {
+        count += one.await.expect("no panic");
+    }
+    (count, began.elapsed())
+}
+
+pub(crate) fn median(took: &mut [Duration]) -> Duration {
+    took.sort_unstable();
+    took[took.len() / 2]
+}
+
+pub(crate) fn shown(took: &mut [Duration]) -> String {
+    took.sort_unstable();
+    let at = |part: usize| took[(took.len() * part / 100).min(took.len() - 1)];
+    format!("p50 {:.2?}, p99 {:.2?} ({} rounds)", at(50), at(99), took.len())
+}
+
+/// Seconds of processor that a process has used.
+pub(crate) fn spent(process: i32) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).expect("it lives");
+    let fields: Vec<&str> = stat.rsplit(')').next().expect("always something").split_whitespace().collect();
+    let ticks = |at: usize| fields[at].parse::<f64>().expect("a number");
+    // Ticks are hundredths of a second on every Linux that we know.
+    (ticks(11) + ticks(12)) / 100.0
+}
+
+/// Mebibytes that a process has of its own, and with its share of what it has together with others.
+pub(crate) fn memory(process: i32) -> (f64, f64) {
+    let text = std::fs::read_to_string(format!("/proc/{process}/smaps_rollup")).expect("it lives");
+    let field = |name: &str| {
+        let found = text.lines().find_map(|it| it.strip_prefix(name)).and_then(|it| it.split_whitespace().next());
+        found.and_then(|it| it.parse::<f64>().ok()).expect("a number") / 1024.0
+    };
+    (field("Private_Dirty:"), field("Pss:"))
+}
