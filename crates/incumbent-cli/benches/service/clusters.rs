@@ -21,8 +21,8 @@ pub(crate) trait Servers {
     fn signal(&mut self, at: usize, signal: Signal);
     /// One that was killed runs again.
     fn restart(&mut self, at: usize);
-    /// The shortest lease that it grants.
-    fn ttl_min(&self) -> Duration;
+    /// The shortest lease that it grants; ours has no need of a short one where the end of a connection is believed.
+    fn ttl(&self) -> Duration;
 }
 
 /// Our own.
@@ -102,8 +102,8 @@ impl Servers for Ours {
         self.nodes[at] = self.node(at);
     }
 
-    fn ttl_min(&self) -> Duration {
-        Duration::from_millis(100)
+    fn ttl(&self) -> Duration {
+        Duration::from_secs(1)
     }
 }
 
@@ -141,7 +141,7 @@ impl Servers for EtcdCluster {
         self.members()[at].restart().expect("starts again");
     }
 
-    fn ttl_min(&self) -> Duration {
+    fn ttl(&self) -> Duration {
         Duration::from_secs(2)
     }
 }
@@ -171,7 +171,7 @@ impl Servers for ZooKeeperEnsemble {
         self.members()[at].restart().expect("starts again");
     }
 
-    fn ttl_min(&self) -> Duration {
+    fn ttl(&self) -> Duration {
         Duration::from_secs(4)
     }
 }
