@@ -314,7 +314,7 @@ pub(crate) async fn submit(docket: &Docket, command: Command, within: Duration) 
     loop {
         let number = if may_be_repeated(&command) { None } else { Some(number(docket, deadline).await?) };
         let (client, sequence) = number.map_or((0, 0), |it| (it.client, it.sequence));
-        let request = Request { client, sequence, answered: 0, command: Some(command.clone()) };
+        let request = Request::numbered(client, sequence, command.clone());
         let Delivered { told, sent, doubt } = call(docket, Asked::Submit(request), number, deadline).await?;
         let Told::Outcome(outcome) = told else { return Err(refusal_in(told)) };
         let revision = outcome.revision;

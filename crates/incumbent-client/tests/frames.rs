@@ -16,7 +16,7 @@ fn to_server() -> Vec<ToServer> {
     let interest = Some(Interest::of(Topic::Election("e".into())));
     let asked = [
         Asked::Hello(hello),
-        Asked::Submit(Request { client: 7, sequence: 8, answered: 6, command: Some(keep) }),
+        Asked::Submit(Request { answered: 6, ..Request::numbered(7, 8, keep) }),
         Asked::Ask(Inquiry { question, consistency: Consistency::Local.into(), seen: 9 }),
         Asked::Watch(WatchFrom { interest, from: 10, seen: 11 }),
         Asked::Unwatch(12),

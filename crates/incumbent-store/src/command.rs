@@ -22,6 +22,10 @@ pub struct Request {
     /// The client has the answers to all its requests up to this one, and will not repeat them.
     #[prost(uint64, tag = "3")]
     pub answered: u64,
+    /// As whom the client was let in; empty for one that may use what is anybody's. Written by the node that lets it in, over whatever came with the request: what a guest has opened, no other
+    /// guest can keep, use or end.
+    #[prost(string, tag = "4")]
+    pub guest: String,
     /// What is asked. `None` is what this version does not know.
     #[prost(oneof = "Command", tags = "10, 11, 12, 13, 14, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 40, 41, 42, 43")]
     pub command: Option<Command>,
@@ -30,12 +34,12 @@ pub struct Request {
 impl Request {
     /// A request that need not be applied only once.
     pub fn of(command: Command) -> Request {
-        Request { client: 0, sequence: 0, answered: 0, command: Some(command) }
+        Request { command: Some(command), ..Request::default() }
     }
 
     /// The client's request with this number.
     pub fn numbered(client: u64, sequence: u64, command: Command) -> Request {
-        Request { client, sequence, answered: 0, command: Some(command) }
+        Request { client, sequence, command: Some(command), ..Request::default() }
     }
 }
 
@@ -120,7 +124,7 @@ pub struct OpenSession {
     /// It ends when it has not been heard of for so long.
     #[prost(uint64, tag = "2")]
     pub ttl_ms: u64,
-    /// Whose it is, for people.
+    /// Whose it is, for people. Of a guest's session the store says `guest/owner`.
     #[prost(string, tag = "3")]
     pub owner: String,
     /// It wishes to end when its connection is closed by the other side. Kept for the server, which then asks for [`EndSession`].

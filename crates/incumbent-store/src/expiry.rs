@@ -9,6 +9,7 @@ use prost::bytes::Bytes;
 
 use crate::command::{EndSession, Expire, KeepAlive, OpenSession};
 use crate::event::{Change, SessionEnded};
+use crate::owners::owned_by;
 use crate::refusal::Refusal;
 use crate::reply::{Expired, KeptAlive, Reply};
 use crate::store::Store;
@@ -18,7 +19,8 @@ use crate::time::{Stamp, Time};
 const TURN: usize = 64;
 
 impl Store {
-    pub(crate) fn open_session(&mut self, stamp: Stamp, wanted: &OpenSession) -> Result<Reply, Refusal> {
+    pub(crate) fn open_session(&mut self, stamp: Stamp, guest: &str, wanted: &OpenSession) -> Result<Reply, Refusal> {
+        let wanted = &OpenSession { owner: owned_by(guest, &wanted.owner), ..wanted.clone() };
         if let Some(open) = self.sessions.check(wanted, &self.limits)? {
             self.sessions.keep_alive(open, stamp.at);
             return Ok(Reply::Opened(open));
@@ -27,11 +29,14 @@ impl Store {
         Ok(Reply::Opened(self.sessions.open(wanted, stamp.at, revision)))
     }
 
-    pub(crate) fn keep_alive(&mut self, stamp: Stamp, asked: &KeepAlive) -> Result<Reply, Refusal> {
+    pub(crate) fn keep_alive(&mut self, stamp: Stamp, guest: &str, asked: &KeepAlive) -> Result<Reply, Refusal> {
         if asked.sessions.len() > self.limits.kept_alive_max {
             return Err(Refusal::limit("sessions in one keep-alive", self.limits.kept_alive_max));
         }
-        let gone = asked.sessions.iter().copied().filter(|it| !self.sessions.keep_alive(*it, stamp.at)).collect();
+        let sessions = &mut self.sessions;
+        // Another's is none that this guest could keep.
+        let mut kept = |id| !sessions.is_anothers(id, guest) && sessions.keep_alive(id, stamp.at);
+        let gone = asked.sessions.iter().copied().filter(|it| !kept(*it)).collect();
         Ok(Reply::KeptAlive(KeptAlive { gone }))
     }
 

@@ -44,6 +44,7 @@ mod clients;
 mod elections;
 mod expiry;
 mod journal;
+mod owners;
 mod sessions;
 
 pub use prost::Message;

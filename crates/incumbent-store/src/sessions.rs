@@ -12,6 +12,7 @@ use prost::bytes::Bytes;
 
 use crate::command::OpenSession;
 use crate::limits::Limits;
+use crate::owners::is_owned_by;
 use crate::query::SessionView;
 use crate::refusal::Refusal;
 use crate::time::Time;
@@ -68,6 +69,11 @@ impl Sessions {
 
     pub(crate) fn any(&self, id: u64) -> Option<&Session> {
         self.sessions.get(&id)
+    }
+
+    /// Whether it is there and another guest's.
+    pub(crate) fn is_anothers(&self, id: u64, guest: &str) -> bool {
+        !guest.is_empty() && self.sessions.get(&id).is_some_and(|it| !is_owned_by(&it.owner, guest))
     }
 
     /// Why a session cannot be opened on these terms, or the open one that it is. `None`: it may be opened.

@@ -112,6 +112,8 @@ struct SavedClient {
     floor: u64,
     #[prost(message, repeated, tag = "4")]
     outcomes: Vec<SavedOutcome>,
+    #[prost(string, tag = "5")]
+    guest: String,
 }
 
 #[derive(Clone, PartialEq, Eq, prost::Message)]
@@ -264,7 +266,8 @@ impl Store {
             }
             Kind::Client(saved) => {
                 let outcomes = saved.outcomes.into_iter().map(|it| (it.sequence, it.outcome.into())).collect();
-                self.clients.restore(saved.client, Client { used: saved.used, floor: saved.floor, outcomes });
+                self.clients
+                    .restore(saved.client, Client { guest: saved.guest.into(), used: saved.used, floor: saved.floor, outcomes });
             }
             Kind::Election(board) => {
                 self.put_election_back(loading);
@@ -343,7 +346,7 @@ fn saved_session(id: u64, session: &Session) -> SavedSession {
 fn saved_client(id: u64, client: &Client) -> SavedClient {
     let outcomes = client.outcomes.iter();
     let outcomes = outcomes.map(|(sequence, outcome)| SavedOutcome { sequence: *sequence, outcome: outcome.to_vec() }).collect();
-    SavedClient { client: id, used: client.used, floor: client.floor, outcomes }
+    SavedClient { client: id, used: client.used, floor: client.floor, outcomes, guest: client.guest.as_ref().into() }
 }
 
 /// Of records as they are written, one after the other: eight bytes at a time, each multiplied into all that came before.

@@ -159,10 +159,11 @@ fn any_command() -> impl Strategy<Value = Command> {
 }
 
 fn any_request() -> impl Strategy<Value = Request> {
-    (prop::option::weighted(0.98, any_command()), number(), number(), number()).prop_map(
-        |(command, client, sequence, answered)| {
+    let guest = prop::sample::select(vec!["", "", "a", "b"]).prop_map(str::to_owned);
+    (prop::option::weighted(0.98, any_command()), number(), number(), number(), guest).prop_map(
+        |(command, client, sequence, answered, guest)| {
             let client = if client % 2 == 0 { 0 } else { client };
-            Request { client, sequence, answered, command }
+            Request { client, sequence, answered, guest, command }
         },
     )
 }
