@@ -217,6 +217,11 @@ impl Guest {
         Ok(request)
     }
 
+    /// How it signs what it does with its sessions.
+    pub(crate) fn signs_as(&self) -> String {
+        self.signature(None)
+    }
+
     /// Who has everything may use everybody's; but what it opens is its own.
     fn signature(&self, command: Option<&Command>) -> String {
         let opens = matches!(command, Some(Command::OpenSession(_) | Command::Introduce(_)));

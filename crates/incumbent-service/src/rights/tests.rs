@@ -447,7 +447,7 @@ fn all_events() -> Vec<Event> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(5_000))]
+    #![proptest_config(ProptestConfig { cases: 5_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// C92: what a watch tells, its guest could have read one by one.
     #[test]

@@ -17,6 +17,8 @@ use tokio::sync::mpsc;
 use super::config::{ORDERS_MAX, WATCHES_MAX};
 use super::desk::Asker;
 use super::handle::{Consistency, NotNow, Order, Outcome, Unanswered, Why};
+use super::visit::Visit;
+use crate::rights::Guest;
 
 /// A client waits so long before it asks again what could not be done now: about as long as another node needs to be elected.
 const RETRY_AFTER_MS: u64 = 10;
@@ -79,6 +81,7 @@ pub(super) struct Counter {
     calls: mpsc::UnboundedSender<Order>,
     waiting: Arc<AtomicUsize>,
     watchers: Arc<Watchers>,
+    visit: Arc<Visit>,
 }
 
 #[derive(Debug, Default)]
@@ -91,7 +94,14 @@ impl Counter {
     pub(super) fn new(notice: Arc<Notice>) -> (Counter, Calls) {
         let (sender, calls) = mpsc::unbounded_channel();
         let waiting = Arc::<AtomicUsize>::default();
-        (Counter { notice, calls: sender, waiting: Arc::clone(&waiting), watchers: Arc::default() }, Calls { calls, waiting })
+        let counter =
+            Counter { notice, calls: sender, waiting: Arc::clone(&waiting), watchers: Arc::default(), visit: Arc::default() };
+        (counter, Calls { calls, waiting })
+    }
+
+    /// The same for a connection: it decides who is let in.
+    pub(super) fn visited(&self, visit: Arc<Visit>) -> Counter {
+        Counter { visit, ..self.clone() }
     }
 
     fn is_full(&self) -> bool {
@@ -114,17 +124,21 @@ impl Counter {
 }
 
 impl Service for Counter {
-    type Guest = ();
+    type Guest = Guest;
 
     fn standing(&self) -> Standing {
         self.notice.read()
     }
 
-    fn admit(&self, _: &Hello) -> Result<(), (Objection, String)> {
-        Ok(())
+    fn admit(&self, hello: &Hello) -> Result<Guest, (Objection, String)> {
+        self.visit.admit(&hello.token).map_err(|denied| (Objection::Token, denied.to_string()))
     }
 
-    fn submit(&self, (): &(), request: Request, owed: Owed) {
+    fn submit(&self, guest: &Guest, request: Request, owed: Owed) {
+        let request = match guest.sign(request) {
+            Ok(request) => request,
+            Err(denied) => return owed.outcome(reply::Outcome::of(&Err(denied.into()), 0)),
+        };
         if self.is_full() {
             return owed.not_now(self.full());
         }
@@ -138,7 +152,7 @@ impl Service for Counter {
         self.call(Order::Submit { request, answer });
     }
 
-    fn ask(&self, (): &(), inquiry: Inquiry, owed: Owed) {
+    fn ask(&self, guest: &Guest, inquiry: Inquiry, owed: Owed) {
         if self.is_full() {
             return owed.not_now(self.full());
         }
@@ -150,6 +164,9 @@ impl Service for Counter {
         let Some(query) = question.and_then(|it| it.query) else {
             return owed.refuse(&Refusal::Malformed("a question that this version does not know".to_owned()));
         };
+        if let Err(denied) = guest.may_ask(&query) {
+            return owed.refuse(&denied.into());
+        }
         let here = self.clone();
         let answer = Asker::new(move |answered| match answered {
             Ok(answered) => owed.answer(answered),
@@ -159,7 +176,8 @@ impl Service for Counter {
         self.call(Order::Ask { query, consistency, seen, answer });
     }
 
-    fn watch(&self, (): &(), interest: &Interest, bell: Bell) -> Result<u64, Refusal> {
+    fn watch(&self, guest: &Guest, interest: &Interest, bell: Bell) -> Result<u64, Refusal> {
+        guest.may_watch(interest)?;
         if self.watchers.count.fetch_add(1, Ordering::Relaxed) >= WATCHES_MAX {
             self.watchers.count.fetch_sub(1, Ordering::Relaxed);
             return Err(Refusal::Limit { what: "watches on this node".to_owned(), max: WATCHES_MAX as u64 });
@@ -178,11 +196,12 @@ impl Service for Counter {
         self.call(Order::Events { asked, reading });
     }
 
-    fn bind(&self, (): &(), _: &[u64]) -> Result<(), Refusal> {
+    fn bind(&self, _: &Guest, _: &[u64]) -> Result<(), Refusal> {
+        // Whose they are, the store says when they are to end.
         Ok(())
     }
 
-    fn lost(&self, (): &(), sessions: Vec<u64>) {
-        self.call(Order::Lost { sessions });
+    fn lost(&self, guest: &Guest, sessions: Vec<u64>) {
+        self.call(Order::Lost { guest: guest.signs_as(), sessions });
     }
 }

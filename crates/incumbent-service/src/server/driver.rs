@@ -28,6 +28,7 @@ use super::config::{
 use super::counter::{Calls, Counter, Notice};
 use super::desk::{self, Desk, Waiter};
 use super::disk::{self, DiskThread};
+use super::door::Guard;
 use super::handle::{Consistency, DiskStatus, End, Handle, NodeStatus, NotNow, Order, Outcome, Unanswered, Why};
 use super::keeper::{self, Keeper};
 use super::opening::{self, Opened};
@@ -183,7 +184,11 @@ impl Driver {
             })?),
             None => None,
         };
+        let guard = Guard::read(&config.admission).map_err(NotStarted::Clients)?;
         let clients_address = clients.as_ref().map(TcpListener::local_addr).transpose().map_err(system)?;
+        if let Some(address) = clients_address {
+            config.admission.check(address.ip()).map_err(NotStarted::Clients)?;
+        }
         let addresses = Addresses { peers: switchboard.local_address(), clients: clients_address };
         let keeper = Keeper::start(log.snapshots(), log.reader(), reports_in.clone()).map_err(system)?;
         let disk = DiskThread::start(log, reports_in).map_err(system)?;
@@ -199,7 +204,7 @@ impl Driver {
         }));
         let (counter, calls) = Counter::new(Arc::clone(&notice));
         if let Some(listener) = clients {
-            tokio::spawn(door::keep(listener, counter));
+            tokio::spawn(door::keep(listener, counter, guard));
         }
         let driver = Driver {
             me: config.me,
@@ -272,7 +277,7 @@ impl Driver {
         if self.replica.deadline().is_some_and(|at| at <= now) {
             self.step(Input::Wake);
         }
-        if let Some((tag, request)) = self.desk.gathered(now) {
+        while let Some((tag, request)) = self.desk.gathered(now) {
             self.propose(tag, request, Place::Anywhere);
         }
         if self.expire_at(now).is_some_and(|at| at <= now) {
@@ -398,7 +403,7 @@ impl Driver {
             Order::Attend { watcher, interest, bell } => self.belfry.add_as(watcher, interest, bell),
             Order::Leave { watcher } => self.belfry.remove(watcher),
             Order::Events { asked, reading } => reading.done(self.events(asked)),
-            Order::Lost { sessions } => self.end_sessions(&sessions),
+            Order::Lost { guest, sessions } => self.end_sessions(&guest, &sessions),
         }
     }
 
@@ -416,13 +421,14 @@ impl Driver {
     }
 
     /// The process that had them is dead: those end that wished so. If that cannot be had now, their deadlines end them.
-    fn end_sessions(&mut self, sessions: &[u64]) {
+    fn end_sessions(&mut self, guest: &str, sessions: &[u64]) {
         for session in sessions {
             let Ok(Answer::Session(view)) = self.store.query(&Query::Session(*session)) else { continue };
             if view.ends_with_connection && self.unwilling().is_none() {
                 let end = EndSession { session: *session, reason: "process died".to_owned(), unclean: true };
                 let tag = self.desk.wait(Waiter::Nobody);
-                self.propose(tag, Request::of(Command::EndSession(end)), Place::Anywhere);
+                let request = Request { guest: guest.to_owned(), ..Request::of(Command::EndSession(end)) };
+                self.propose(tag, request, Place::Anywhere);
             }
         }
     }

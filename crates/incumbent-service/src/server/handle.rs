@@ -266,8 +266,9 @@ pub(super) enum Order {
         asked: ReadEvents,
         reading: Reading,
     },
-    /// A client's machine has closed the connection that spoke for these sessions.
+    /// A client's machine has closed the connection that spoke for these sessions, in the name of this guest.
     Lost {
+        guest: String,
         sessions: Vec<u64>,
     },
 }

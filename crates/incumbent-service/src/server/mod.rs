@@ -41,6 +41,9 @@ mod keeper;
 mod opening;
 #[cfg(test)]
 mod tests;
+mod tls;
+mod turnstile;
+mod visit;
 mod watchers;
 
 use std::fmt;
@@ -61,6 +64,7 @@ use self::handle::Order;
 pub use self::handle::{
     Batch, Consistency, DiskStatus, End, Handle, NodeStatus, NotNow, Outcome, Unanswered, Unchanged, Watch, WatchEnd, Why,
 };
+pub use self::tls::{Admission, ServerTls};
 use crate::log::{Disk, Folder};
 use crate::replica::{Extent, Index, Mark};
 
