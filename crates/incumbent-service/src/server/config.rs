@@ -197,6 +197,8 @@ pub enum NotStarted {
     Lines(String),
     /// It cannot listen to clients.
     Clients(String),
+    /// It would listen to anybody on the network, without TLS or tokens.
+    Exposed(String),
     /// The system gives it no thread.
     System(String),
 }
@@ -218,7 +220,7 @@ impl fmt::Display for NotStarted {
                 "the snapshot cannot be read: {why}; bring the file back, or remove this node from the cluster and add it under a new id with an empty directory"
             ),
             NotStarted::Members(bad) => write!(f, "these members make no cluster ({bad:?}): correct the list of peers"),
-            NotStarted::Lines(why) | NotStarted::Clients(why) => f.write_str(why),
+            NotStarted::Lines(why) | NotStarted::Clients(why) | NotStarted::Exposed(why) => f.write_str(why),
             NotStarted::System(why) => write!(f, "the system refuses: {why}"),
         }
     }

@@ -184,11 +184,11 @@ impl Driver {
             })?),
             None => None,
         };
-        let guard = Guard::read(&config.admission).map_err(NotStarted::Clients)?;
         let clients_address = clients.as_ref().map(TcpListener::local_addr).transpose().map_err(system)?;
         if let Some(address) = clients_address {
-            config.admission.check(address.ip()).map_err(NotStarted::Clients)?;
+            config.admission.check(address.ip()).map_err(NotStarted::Exposed)?;
         }
+        let guard = Guard::read(&config.admission).map_err(NotStarted::Clients)?;
         let addresses = Addresses { peers: switchboard.local_address(), clients: clients_address };
         let keeper = Keeper::start(log.snapshots(), log.reader(), reports_in.clone()).map_err(system)?;
         let disk = DiskThread::start(log, reports_in).map_err(system)?;
