@@ -1,27 +1,23 @@
 //! Where clients come in: one port, with TLS or without, on which the first bytes say whether it is our own stream.
 //!
-//! Nobody is served before it has said who it is, and has only so long for that. Those who have not are strangers: there may be many, and then the oldest makes room, so that nobody
-//! keeps others out by saying nothing (C87). How many come in, and how fast, is the turnstile's. A guest whose token is withdrawn is shown out, whatever it is doing (C96).
+//! Nobody is served before it has said who it is, and has only so long for that (C87). How many come in, and how fast, is the lobby's. A guest whose token is withdrawn is shown out,
+//! whatever it is doing (C96).
 
-use std::collections::BTreeMap;
 use std::io;
-use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use incumbent_client::frame;
 use incumbent_client::serve::{Bounds, Closed, serve};
-use incumbent_peer::clock;
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
-use super::config::{FILES_LOOKED_AT, STRANGERS_MAX};
+use super::config::FILES_LOOKED_AT;
 use super::counter::Counter;
+use super::lobby::{Lobby, Place};
 use super::tls::{Admission, Credentials};
-use super::turnstile::Turnstile;
 use super::visit::Visit;
 use crate::rights::{Denied, Reread, Tokens};
 
@@ -70,11 +66,12 @@ impl Guard {
 
 /// Lets clients in until it is dropped.
 pub(super) async fn keep(listener: TcpListener, counter: Counter, guard: Guard) {
-    let hall = Arc::new(Hall { counter, guard, places: Mutex::new(Places::new()) });
+    let hall = Arc::new(Hall { counter, guard });
     tokio::join!(let_in(&hall, listener), hall.guard.follow());
 }
 
 async fn let_in(hall: &Arc<Hall>, listener: TcpListener) {
+    let lobby = Lobby::new();
     loop {
         let (connection, from) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -84,94 +81,26 @@ async fn let_in(hall: &Arc<Hall>, listener: TcpListener) {
                 continue;
             }
         };
-        let place = match hall.enter(from.ip()) {
+        let place = match lobby.enter(from.ip()) {
             Ok(place) => place,
             Err(why) => {
                 tracing::debug!(%from, %why, "a client is sent away");
                 continue;
             }
         };
-        let (number, visited) = (place.number, Arc::clone(hall));
+        let (number, hall) = (place.number(), Arc::clone(hall));
         let task = tokio::spawn(async move {
-            let closed = receive(&visited, &place, connection).await;
+            let closed = receive(&hall, &place, connection).await;
             tracing::debug!(%from, ?closed, "a client's connection has ended");
         });
-        hall.places().await_greeting(number, task.abort_handle());
+        lobby.await_greeting(number, task.abort_handle());
     }
 }
 
-/// Who is in, and what they are served by.
+/// What those who are in are served by.
 struct Hall {
     counter: Counter,
     guard: Guard,
-    places: Mutex<Places>,
-}
-
-struct Places {
-    turnstile: Turnstile,
-    last: u64,
-    /// Those who have not said who they are.
-    strangers: BTreeMap<u64, Option<AbortHandle>>,
-}
-
-impl Places {
-    fn new() -> Places {
-        Places { turnstile: Turnstile::new(), last: 0, strangers: BTreeMap::new() }
-    }
-
-    fn await_greeting(&mut self, number: u64, task: AbortHandle) {
-        // It may have come and gone already.
-        if let Some(stranger) = self.strangers.get_mut(&number) {
-            *stranger = Some(task);
-        }
-    }
-}
-
-impl Hall {
-    fn places(&self) -> MutexGuard<'_, Places> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn enter(self: &Arc<Hall>, from: IpAddr) -> Result<Place, String> {
-        let mut places = self.places();
-        places.turnstile.enter(clock::now(), from).map_err(|why| why.to_string())?;
-        places.last += 1;
-        let number = places.last;
-        places.strangers.insert(number, None);
-        let crowded = places.strangers.len() > STRANGERS_MAX;
-        let oldest = if crowded { places.strangers.pop_first() } else { None };
-        drop(places);
-        if let Some((_, Some(oldest))) = oldest {
-            oldest.abort();
-        }
-        Ok(Place { hall: Arc::clone(self), number, from })
-    }
-}
-
-/// A place in the hall, until it is dropped.
-struct Place {
-    hall: Arc<Hall>,
-    number: u64,
-    from: IpAddr,
-}
-
-impl Place {
-    /// It has said who it is.
-    fn is_known(&self) {
-        self.hall.places().strangers.remove(&self.number);
-    }
-
-    fn is_refused(&self) {
-        self.hall.places().turnstile.refuse(clock::now(), self.from);
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut places = self.hall.places();
-        places.strangers.remove(&self.number);
-        places.turnstile.leave(self.from);
-    }
 }
 
 /// A connection, whatever protects it.
@@ -236,42 +165,5 @@ async fn begin(guard: &Guard, connection: TcpStream) -> io::Result<Begun> {
         if line.read_buf(&mut bytes).await? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use incumbent_client::serve::Standing;
-
-    use super::super::counter::Notice;
-    use super::*;
-
-    #[tokio::test]
-    async fn the_oldest_stranger_makes_room_and_who_has_said_who_it_is_stays() {
-        let (counter, _calls) = Counter::new(Arc::new(Notice::new(Standing::default())));
-        let guard = Guard { credentials: None, tokens: None };
-        let hall = Arc::new(Hall { counter, guard, places: Mutex::new(Places::new()) });
-        let here = IpAddr::from([127, 0, 0, 1]);
-        let visit = |is_known: bool| {
-            let place = hall.enter(here).expect("there is room");
-            let number = place.number;
-            if is_known {
-                place.is_known();
-            }
-            let task = tokio::spawn(async move {
-                let _place = place;
-                std::future::pending::<()>().await;
-            });
-            hall.places().await_greeting(number, task.abort_handle());
-            task
-        };
-        let known = visit(true);
-        let strangers: Vec<_> = (0..STRANGERS_MAX).map(|_| visit(false)).collect();
-        assert!(strangers.iter().all(|it| !it.is_finished()));
-        let last = visit(false);
-        let first = strangers.into_iter().next().expect("one");
-        assert!(first.await.expect_err("ended").is_cancelled());
-        assert!(!known.is_finished() && !last.is_finished());
-        assert_eq!(hall.places().strangers.len(), STRANGERS_MAX);
     }
 }

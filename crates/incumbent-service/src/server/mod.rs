@@ -38,6 +38,7 @@ mod door;
 mod driver;
 mod handle;
 mod keeper;
+mod lobby;
 mod opening;
 #[cfg(test)]
 mod tests;
