@@ -1,0 +1,66 @@
+//! Sessions, and numbers of clients.
+
+use incumbent_store::command::{Command, EndSession, Introduce, KeepAlive, OpenSession};
+use incumbent_store::query::{Answer, ListSessions, Query};
+use incumbent_store::refusal::Refusal;
+use incumbent_store::reply::Reply;
+use serde_json::{Value, json};
+
+use super::address::Parameters;
+use super::bodies::Body;
+use super::elections::done;
+use super::failure::Failure;
+use super::limits::LISTED;
+use super::views;
+use super::visit::Visit;
+
+pub(super) async fn introduce(visit: &Visit) -> Result<Value, Failure> {
+    match visit.submit(Command::Introduce(Introduce {})).await? {
+        (Reply::Introduced(client), revision) => Ok(views::at(revision, json!({ "client": views::id(client) }))),
+        (_, _) => Err(Failure::confused()),
+    }
+}
+
+pub(super) async fn open(visit: &Visit, body: Body<'_>) -> Result<Value, Failure> {
+    let open = OpenSession {
+        session: body.id("session").unwrap_or_default(),
+        ttl_ms: body.whole("ttl_ms"),
+        owner: body.text("owner"),
+        // There is no connection that it could end with: each request may come by another.
+        ends_with_connection: false,
+        lock_delay_ms: body.whole("lock_delay_ms"),
+    };
+    match visit.submit(Command::OpenSession(open)).await? {
+        (Reply::Opened(session), revision) => Ok(views::at(revision, json!({ "session": views::id(session) }))),
+        (_, _) => Err(Failure::confused()),
+    }
+}
+
+pub(super) async fn list(visit: &Visit, asked: &Parameters) -> Result<Value, Failure> {
+    let after = asked.whole("after").unwrap_or_default();
+    let limit = asked.whole("limit").unwrap_or(LISTED).max(1);
+    match visit.ask(Query::Sessions(ListSessions { after, limit })).await? {
+        (Answer::Sessions(found), revision) => Ok(views::at(revision, views::sessions(&found))),
+        (_, _) => Err(Failure::confused()),
+    }
+}
+
+pub(super) async fn view(visit: &Visit, session: u64) -> Result<Value, Failure> {
+    match visit.ask(Query::Session(session)).await? {
+        (Answer::Session(found), revision) => Ok(views::at(revision, views::session(&found))),
+        (_, _) => Err(Failure::confused()),
+    }
+}
+
+pub(super) async fn end(visit: &Visit, session: u64, asked: &Parameters) -> Result<Value, Failure> {
+    let reason = asked.text("reason").unwrap_or_default().into_owned();
+    done(visit, Command::EndSession(EndSession { session, reason, unclean: false })).await
+}
+
+pub(super) async fn keep_alive(visit: &Visit, session: u64) -> Result<Value, Failure> {
+    match visit.submit(Command::KeepAlive(KeepAlive { sessions: vec![session] })).await? {
+        (Reply::KeptAlive(kept), revision) if kept.gone.is_empty() => Ok(views::at(revision, json!({}))),
+        (Reply::KeptAlive(_), _) => Err(Refusal::SessionGone(session).into()),
+        (_, _) => Err(Failure::confused()),
+    }
+}
