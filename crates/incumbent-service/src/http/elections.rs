@@ -26,7 +26,7 @@ pub(super) async fn list(visit: &Visit, asked: &Parameters) -> Result<Value, Fai
     let query = Query::Elections(ListElections {
         prefix: prefix.unwrap_or_default().into_owned(),
         after: after.unwrap_or_default().into_owned(),
-        limit: asked.whole("limit").unwrap_or(LISTED).max(1),
+        limit: asked.whole("limit").unwrap_or(LISTED),
     });
     match visit.ask(query).await? {
         (Answer::Elections(found), revision) => Ok(views::at(revision, views::summaries(&found))),

@@ -31,7 +31,7 @@ pub(super) async fn list(visit: &Visit, asked: &Parameters) -> Result<Value, Fai
     let (keys_only, counts) = (asked.flag("keys-only"), asked.flag("count"));
     let wanted = Range {
         span: Some(under(bytes("prefix"))),
-        limit: asked.whole("limit").unwrap_or(LISTED).max(1),
+        limit: asked.whole("limit").unwrap_or(LISTED),
         revision: asked.whole("revision").unwrap_or_default(),
         keys_only,
         counts,

@@ -38,7 +38,7 @@ pub(super) const STREAMS_MAX: usize = 10_000;
 /// So often a stream says something in any case, by which both sides notice that the other is gone.
 pub(super) const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 
-/// A stream whose reader takes nothing for so long is closed.
+/// A connection whose other side takes nothing of an answer or a stream for so long is closed.
 pub(super) const READ_WITHIN: Duration = Duration::from_secs(60);
 
 /// Whoever reconnects to a stream waits so long before, unless it knows better.

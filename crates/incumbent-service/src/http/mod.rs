@@ -1,10 +1,10 @@
 //! The service by HTTP and JSON, for curl, browsers and every language that has no client of ours.
 //!
 //! ```text
-//!   connection ──► begun.rs ──► hyper ──► answers.rs ──► routes.rs: where to    border.rs: who may
-//!                                             │
-//!                                             ├──► bodies.rs ──► elections.rs, sessions.rs, keys.rs ──► visit.rs ──► Handle
-//!                                             └──► streams.rs: Server-Sent Events            views.rs: back to JSON
+//!   connection.rs ──► hyper ──► answers.rs ──► routes.rs: where to    border.rs: who may
+//!                                      │
+//!                                      ├──► bodies.rs ──► elections.rs, sessions.rs, keys.rs ──► visit.rs ──► Handle
+//!                                      └──► streams.rs: Server-Sent Events            views.rs: back to JSON
 //! ```
 //!
 //! - One table (routes.rs) finds the way, checks what comes in, and is told as the OpenAPI document: it cannot say what is not so.
@@ -15,9 +15,9 @@
 
 mod address;
 mod answers;
-mod begun;
 mod bodies;
 mod border;
+mod connection;
 mod elections;
 mod failure;
 mod figures;
@@ -48,8 +48,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
 
-use self::begun::Begun;
 pub use self::border::{Denial, Everybody, Gate, Visitor};
+use self::connection::Connection;
 use self::figures::Figures;
 use crate::server::Handle;
 
@@ -91,7 +91,7 @@ where
         .header_read_timeout(limits::HEAD_WITHIN)
         .max_buf_size(limits::HEAD_BYTES_MAX)
         .max_headers(limits::HEADERS_MAX);
-    let mut served = pin!(http.serve_connection(TokioIo::new(Begun::of(begun, connection)), service));
+    let mut served = pin!(http.serve_connection(TokioIo::new(Connection::of(begun, connection)), service));
     // How a connection ends is the client's business.
     tokio::select! {
         _ = &mut served => {}

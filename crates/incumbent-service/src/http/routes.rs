@@ -201,7 +201,7 @@ const CONSISTENCY: Parameter = parameter(
     Kind::Word(&["linearizable", "local"]),
     "local: whatever this node knows, at once, also when nobody leads. Else not older than the question.",
 );
-const LIMIT: Parameter = parameter("limit", Kind::Whole, "So many at most; 100 if left out.");
+const LIMIT: Parameter = parameter("limit", Kind::Whole, "So many at most; 100 if left out, 0 for as many as may be.");
 const FROM: Parameter =
     parameter("from", Kind::Whole, "From this revision on; from now on if left out. The header Last-Event-ID counts more.");
 const IF_VERSION: Parameter = parameter("if-version", Kind::Whole, "Only if the key has this version; 0 is not there.");

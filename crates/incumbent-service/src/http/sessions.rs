@@ -38,7 +38,7 @@ pub(super) async fn open(visit: &Visit, body: Body<'_>) -> Result<Value, Failure
 
 pub(super) async fn list(visit: &Visit, asked: &Parameters) -> Result<Value, Failure> {
     let after = asked.whole("after").unwrap_or_default();
-    let limit = asked.whole("limit").unwrap_or(LISTED).max(1);
+    let limit = asked.whole("limit").unwrap_or(LISTED);
     match visit.ask(Query::Sessions(ListSessions { after, limit })).await? {
         (Answer::Sessions(found), revision) => Ok(views::at(revision, views::sessions(&found))),
         (_, _) => Err(Failure::confused()),

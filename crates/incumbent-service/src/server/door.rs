@@ -1,4 +1,4 @@
-//! Where clients come in: one port, on which the first bytes say whether it is our own stream.
+//! Where clients come in: one port, on which the first bytes say whether it is our own stream; else it is HTTP.
 //!
 //! A client that says nothing is cut off in time, and more of them than [`CONNECTIONS_MAX`] are not let in: those who are in are served.
 
@@ -14,12 +14,13 @@ use tokio::time::timeout;
 
 use super::config::CONNECTIONS_MAX;
 use super::counter::Counter;
+use crate::http::{Desk, serve_http};
 
 /// After a failed accept, which is a lack of something on this machine, so long until the next.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
 /// Lets clients in until it is dropped.
-pub(super) async fn keep(listener: TcpListener, counter: Counter) {
+pub(super) async fn keep(listener: TcpListener, counter: Counter, desk: Arc<Desk>) {
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         let (connection, from) = match listener.accept().await {
@@ -34,16 +35,16 @@ pub(super) async fn keep(listener: TcpListener, counter: Counter) {
             tracing::warn!(%from, max = CONNECTIONS_MAX, "too many clients: this one is sent away");
             continue;
         };
-        let counter = counter.clone();
+        let (counter, desk) = (counter.clone(), Arc::clone(&desk));
         tokio::spawn(async move {
-            let closed = receive(connection, &counter).await;
+            let closed = receive(connection, &counter, desk).await;
             tracing::debug!(%from, ?closed, "a client's connection has ended");
             drop(place);
         });
     }
 }
 
-async fn receive(mut connection: TcpStream, counter: &Counter) -> Closed {
+async fn receive(mut connection: TcpStream, counter: &Counter, desk: Arc<Desk>) -> Closed {
     let bounds = Bounds::default();
     // What is sent is sent whole: there is nothing to wait for.
     if let Err(error) = connection.set_nodelay(true) {
@@ -64,7 +65,10 @@ async fn receive(mut connection: TcpStream, counter: &Counter) -> Closed {
     });
     match ours.await {
         Ok(Ok(true)) => serve(connection, &begun, counter, &bounds).await,
-        Ok(Ok(false)) => Closed::TurnedAway("it speaks something else than our stream".to_owned()),
+        Ok(Ok(false)) => {
+            serve_http(connection, begun, desk).await;
+            Closed::ByClient
+        }
         Ok(Err(closed)) => closed,
         Err(_) => Closed::Handshake,
     }

@@ -33,6 +33,7 @@ use super::keeper::{self, Keeper};
 use super::opening::{self, Opened};
 use super::watchers::Watchers;
 use super::{Addresses, Report, apply, door};
+use crate::http;
 use crate::log::{Disk, Known};
 use crate::replica::{Committed, Content, Effect, Health, Index, Input, Lane, Place, Replica, Role, Settings, Snapshot, Tag};
 
@@ -199,7 +200,8 @@ impl Driver {
         }));
         let (counter, calls) = Counter::new(Arc::clone(&notice));
         if let Some(listener) = clients {
-            tokio::spawn(door::keep(listener, counter));
+            let desk = http::Desk::of(handle.clone(), Arc::new(http::Everybody));
+            tokio::spawn(door::keep(listener, counter, desk));
         }
         let driver = Driver {
             me: config.me,

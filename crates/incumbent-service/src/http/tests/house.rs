@@ -23,10 +23,15 @@ pub(super) const LONG: Duration = Duration::from_secs(60);
 /// A port on which a node is asked.
 pub(super) struct Port {
     pub(super) address: SocketAddr,
-    accepting: AbortHandle,
+    accepting: Option<AbortHandle>,
 }
 
 impl Port {
+    /// One that somebody else serves.
+    pub(super) fn at(address: SocketAddr) -> Port {
+        Port { address, accepting: None }
+    }
+
     pub(super) async fn of(handle: Handle, gate: Arc<dyn Gate>) -> Port {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
@@ -43,7 +48,7 @@ impl Port {
                 });
             }
         });
-        Port { address, accepting: accepting.abort_handle() }
+        Port { address, accepting: Some(accepting.abort_handle()) }
     }
 
     /// Asks, and waits for the whole answer.
@@ -106,7 +111,9 @@ impl Port {
 
 impl Drop for Port {
     fn drop(&mut self) {
-        self.accepting.abort();
+        if let Some(accepting) = &self.accepting {
+            accepting.abort();
+        }
     }
 }
 

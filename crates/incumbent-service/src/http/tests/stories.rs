@@ -1,10 +1,13 @@
 //! What people do with the API, from the beginning to the end.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::house::{House, LONG, Street};
+use super::super::{Desk, Everybody, serve_http};
+use super::house::{House, LONG, Port, Street};
+use crate::server::{Config, Node};
 
 #[tokio::test]
 async fn a_candidate_that_waits_is_answered_when_it_has_won() {
@@ -129,6 +132,35 @@ async fn a_node_that_has_ended_says_so() {
     node.close().await;
     let told = port.ask("PUT", "/v1/kv/a", &[], b"x").await;
     assert!(told.status == 503 || told.status == 0, "{told:?}");
+}
+
+/// A client that asks for much and reads nothing does not keep it for ever.
+#[tokio::test]
+async fn who_does_not_read_its_answer_loses_it() {
+    use tokio::io::AsyncWriteExt as _;
+    let house = House::open().await;
+    house.ask("PUT", "/v1/kv/long", &[], &vec![b'x'; 1 << 20]).await;
+    let (mut near, far) = tokio::io::duplex(1 << 10);
+    near.write_all(b"GET /v1/kv/long?raw HTTP/1.1\r\nhost: a\r\n\r\n").await.expect("sent");
+    let desk = Desk::of(house.node.handle(), Arc::new(Everybody));
+    let serving = tokio::spawn(serve_http(far, Vec::new(), desk));
+    let mut some = [0; 1];
+    tokio::io::AsyncReadExt::read(&mut near, &mut some).await.expect("it has begun to answer");
+    tokio::time::pause();
+    serving.await.expect("it has ended");
+}
+
+#[tokio::test]
+async fn a_node_serves_http_on_the_port_for_clients() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let config = Config { clients: Some("127.0.0.1:0".to_owned()), ..Config::alone(directory.path()) };
+    let node = Node::start(config).expect("starts");
+    let port = Port::at(node.clients_address().expect("a port"));
+    let written = port.ask("PUT", "/v1/kv/a", &[], b"x").await;
+    assert_eq!(written.status, 200, "{written:?}");
+    assert_eq!(port.look("/v1/kv/a").await["item"]["value"], "x");
+    let mut events = port.listen("/v1/watch?from=1", "").await;
+    assert_eq!(events.names(1).await, ["put"]);
 }
 
 #[tokio::test]
