@@ -16,11 +16,12 @@ use tokio::time::timeout;
 
 use super::address::{self, Parameters};
 use super::bodies::{self, Body, under};
+use super::border::Gate;
 use super::failure::Failure;
 use super::limits::{BODY_WITHIN, JSON_BYTES_MAX, VALUE_BYTES_MAX};
+use super::petition::{Petition, number, token};
 use super::routes::{Deed, Gives, Route, Takes, Verb, Way, way};
 use super::shapes;
-use super::visit::{Visit, number, token};
 use super::{Desk, elections, keys, node, openapi, sessions, streams};
 use crate::server::Consistency;
 
@@ -45,10 +46,10 @@ const REVISION: HeaderName = HeaderName::from_static("incumbent-revision");
 const MODIFIED: HeaderName = HeaderName::from_static("incumbent-modified");
 
 /// Answers a request.
-pub(super) async fn answer(desk: Arc<Desk>, request: Request<Incoming>) -> Response<Sent> {
+pub(super) async fn answer(desk: Arc<Desk>, gate: &dyn Gate, request: Request<Incoming>) -> Response<Sent> {
     let path = request.uri().path().to_owned();
     let (method, route, told) = match way(request.method(), &path) {
-        Way::To(route, variable) => (route.verb.name(), route.path, serve(&desk, route, variable, request).await),
+        Way::To(route, variable) => (route.verb.name(), route.path, serve(&desk, gate, route, variable, request).await),
         Way::OtherMethods(known) => {
             let failure = Failure::new(
                 StatusCode::METHOD_NOT_ALLOWED,
@@ -112,7 +113,13 @@ fn failed(failure: &Failure) -> Response<Sent> {
     response
 }
 
-async fn serve(desk: &Arc<Desk>, route: &'static Route, variable: &str, request: Request<Incoming>) -> Result<Told, Failure> {
+async fn serve(
+    desk: &Arc<Desk>,
+    gate: &dyn Gate,
+    route: &'static Route,
+    variable: &str,
+    request: Request<Incoming>,
+) -> Result<Told, Failure> {
     let (head, incoming) = request.into_parts();
     // A browser says where a page comes from that wants something done here: no page has any business with it.
     if route.verb != Verb::Get && head.headers.contains_key(ORIGIN) {
@@ -123,25 +130,25 @@ async fn serve(desk: &Arc<Desk>, route: &'static Route, variable: &str, request:
         Parameters::read(head.uri.query(), route.asks)?;
         return Ok(told);
     }
-    let visitor = desk.gate.admit(token(&head.headers)?)?;
+    let visitor = gate.admit(token(&head.headers)?)?;
     let asked = Parameters::read(head.uri.query(), route.asks)?;
     let consistency =
         if asked.text("consistency").as_deref() == Some("local") { Consistency::Local } else { Consistency::Linearizable };
     let number = if route.commands() { number(&head.headers)? } else { None };
-    let visit = Visit { desk: Arc::clone(desk), visitor, consistency, number };
+    let petition = Petition { desk: Arc::clone(desk), visitor, consistency, number };
     let body = match &route.takes {
         Takes::Nothing => read(incoming, 0).await.map(|_| Value::Null)?,
         Takes::Json(shape) => bodies::parse(&read(incoming, JSON_BYTES_MAX).await?, shape)?,
         Takes::Value => {
             let value = read(incoming, VALUE_BYTES_MAX).await?;
-            return keys::write(&visit, address::variable(variable)?, value, &asked).await.map(fine);
+            return keys::write(&petition, address::variable(variable)?, value, &asked).await.map(fine);
         }
     };
     if head.method == Method::HEAD && matches!(route.deed, Deed::Events | Deed::Watch) {
         // Nobody would read it.
         return Ok(Told::Stream(Channel::new(1).1));
     }
-    act(visit, route, variable, Body(&body), &asked, &head.headers).await
+    act(petition, route, variable, Body(&body), &asked, &head.headers).await
 }
 
 fn fine(value: Value) -> Told {
@@ -161,7 +168,7 @@ async fn open(desk: &Desk, route: &Route) -> Option<Told> {
 }
 
 async fn act(
-    visit: Visit,
+    petition: Petition,
     route: &Route,
     variable: &str,
     body: Body<'_>,
@@ -174,44 +181,44 @@ async fn act(
         let what_to_do = "take the number from POST or GET /v1/sessions";
         shapes::id(variable).ok_or_else(|| Failure::malformed("the session in the path is no number", what_to_do))
     };
-    let visit_ref = &visit;
+    let it = &petition;
     let told = match route.deed {
         Deed::Health | Deed::Ready | Deed::Document => return Err(Failure::confused()),
-        Deed::Figures => return figures(visit_ref).await,
-        Deed::Status => node::status(visit_ref).await?,
-        Deed::Introduce => sessions::introduce(visit_ref).await?,
-        Deed::Elections => elections::list(visit_ref, asked).await?,
-        Deed::Board => elections::board(visit_ref, name()?).await?,
-        Deed::History => elections::history(visit_ref, name()?).await?,
-        Deed::Campaign => return elections::campaign(visit_ref, name()?, body, asked).await,
-        Deed::Renew => elections::renew(visit_ref, name()?, body).await?,
-        Deed::Proclaim => elections::proclaim(visit_ref, name()?, body).await?,
-        Deed::Resign => elections::resign(visit_ref, name()?, body).await?,
-        Deed::Withdraw => elections::withdraw(visit_ref, name()?, body).await?,
-        Deed::HandOver => elections::hand_over(visit_ref, name()?, body).await?,
-        Deed::Evict => elections::evict(visit_ref, name()?, body).await?,
-        Deed::Annotate => elections::annotate(visit_ref, name()?, body).await?,
-        Deed::Raise => elections::raise(visit_ref, name()?, body).await?,
-        Deed::Complete => elections::complete(visit_ref, name()?, body).await?,
-        Deed::Forget => elections::forget(visit_ref, name()?).await?,
-        Deed::OpenSession => sessions::open(visit_ref, body).await?,
-        Deed::Sessions => sessions::list(visit_ref, asked).await?,
-        Deed::Session => sessions::view(visit_ref, session()?).await?,
-        Deed::EndSession => sessions::end(visit_ref, session()?, asked).await?,
-        Deed::KeepAlive => sessions::keep_alive(visit_ref, session()?).await?,
-        Deed::Keys => keys::list(visit_ref, asked).await?,
-        Deed::Key => return keys::read(visit_ref, key()?, asked).await,
+        Deed::Figures => return figures(it).await,
+        Deed::Status => node::status(it).await?,
+        Deed::Introduce => sessions::introduce(it).await?,
+        Deed::Elections => elections::list(it, asked).await?,
+        Deed::Board => elections::board(it, name()?).await?,
+        Deed::History => elections::history(it, name()?).await?,
+        Deed::Campaign => return elections::campaign(it, name()?, body, asked).await,
+        Deed::Renew => elections::renew(it, name()?, body).await?,
+        Deed::Proclaim => elections::proclaim(it, name()?, body).await?,
+        Deed::Resign => elections::resign(it, name()?, body).await?,
+        Deed::Withdraw => elections::withdraw(it, name()?, body).await?,
+        Deed::HandOver => elections::hand_over(it, name()?, body).await?,
+        Deed::Evict => elections::evict(it, name()?, body).await?,
+        Deed::Annotate => elections::annotate(it, name()?, body).await?,
+        Deed::Raise => elections::raise(it, name()?, body).await?,
+        Deed::Complete => elections::complete(it, name()?, body).await?,
+        Deed::Forget => elections::forget(it, name()?).await?,
+        Deed::OpenSession => sessions::open(it, body).await?,
+        Deed::Sessions => sessions::list(it, asked).await?,
+        Deed::Session => sessions::view(it, session()?).await?,
+        Deed::EndSession => sessions::end(it, session()?, asked).await?,
+        Deed::KeepAlive => sessions::keep_alive(it, session()?).await?,
+        Deed::Keys => keys::list(it, asked).await?,
+        Deed::Key => return keys::read(it, key()?, asked).await,
         Deed::PutKey => return Err(Failure::confused()),
-        Deed::DeleteKey => keys::delete(visit_ref, key()?, asked).await?,
-        Deed::Transact => keys::transact(visit_ref, body).await?,
-        Deed::Compact => keys::compact(visit_ref, body).await?,
+        Deed::DeleteKey => keys::delete(it, key()?, asked).await?,
+        Deed::Transact => keys::transact(it, body).await?,
+        Deed::Compact => keys::compact(it, body).await?,
         Deed::Events => {
             let interest = Interest::of(Topic::Election(name()?));
-            return streams::open(visit, interest, headers, asked).await.map(Told::Stream);
+            return streams::open(petition, interest, headers, asked).await.map(Told::Stream);
         }
         Deed::Watch => {
             let span = watched(asked)?;
-            return streams::open(visit, Interest::of(Topic::Keys(span)), headers, asked).await.map(Told::Stream);
+            return streams::open(petition, Interest::of(Topic::Keys(span)), headers, asked).await.map(Told::Stream);
         }
     };
     Ok(fine(told))
@@ -226,9 +233,9 @@ fn watched(asked: &Parameters) -> Result<Span, Failure> {
     }
 }
 
-async fn figures(visit: &Visit) -> Result<Told, Failure> {
-    let (node, stored) = node::look(visit).await?;
-    let told = visit.desk.figures.tell(&node, &stored, visit.desk.streams.available_permits());
+async fn figures(petition: &Petition) -> Result<Told, Failure> {
+    let (node, stored) = node::look(petition).await?;
+    let told = petition.desk.figures.tell(&node, &stored, petition.desk.streams.available_permits());
     told.map(Told::Figures).map_err(|_| Failure::confused())
 }
 

@@ -181,10 +181,10 @@ impl<'a> Body<'a> {
     }
 }
 
-/// All keys that begin so; all there are for an empty prefix.
+/// All keys that begin so. For an empty prefix all that are users': keys that begin with a zero byte are the service's own, and are told only to who names them.
 pub(super) fn under(prefix: impl Into<Bytes>) -> Span {
     let prefix = prefix.into();
-    if prefix.is_empty() { Span::all() } else { Span::prefix(prefix) }
+    if prefix.is_empty() { Span { start: Bytes::from_static(&[1]), end: Span::all().end } } else { Span::prefix(prefix) }
 }
 
 #[cfg(test)]
@@ -214,7 +214,7 @@ mod tests {
             guards: vec![
                 Guard::key("a", Comparison::Equal, Against::Version(3)),
                 Guard::key("a", Comparison::Less, Against::Value("z".into())),
-                Guard { span: Some(Span::all()), ..Guard::absent("") },
+                Guard { span: Some(under("")), ..Guard::absent("") },
                 Guard::holds("e", 281_474_976_710_657),
             ],
             then: vec![

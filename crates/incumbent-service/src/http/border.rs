@@ -10,7 +10,7 @@ use incumbent_store::command::Request;
 use incumbent_store::query::Query;
 use incumbent_store::watch::Interest;
 
-/// Lets visitors in.
+/// Lets visitors in by one connection; asked with every request, for each may bring another token.
 pub trait Gate: Send + Sync {
     /// Whose token this is; `None` is one who brings none.
     ///

@@ -16,17 +16,17 @@ use super::bodies::{Body, under};
 use super::elections::done;
 use super::failure::Failure;
 use super::limits::LISTED;
+use super::petition::Petition;
 use super::views::{self, Values};
-use super::visit::Visit;
 
-async fn range(visit: &Visit, range: Range) -> Result<(Items, u64), Failure> {
-    match visit.ask(Query::Range(range)).await? {
+async fn range(petition: &Petition, range: Range) -> Result<(Items, u64), Failure> {
+    match petition.ask(Query::Range(range)).await? {
         (Answer::Items(items), revision) => Ok((items, revision)),
         (_, _) => Err(Failure::confused()),
     }
 }
 
-pub(super) async fn list(visit: &Visit, asked: &Parameters) -> Result<Value, Failure> {
+pub(super) async fn list(petition: &Petition, asked: &Parameters) -> Result<Value, Failure> {
     let bytes = |name| Bytes::copy_from_slice(asked.bytes(name).unwrap_or_default());
     let (keys_only, counts) = (asked.flag("keys-only"), asked.flag("count"));
     let wanted = Range {
@@ -38,15 +38,15 @@ pub(super) async fn list(visit: &Visit, asked: &Parameters) -> Result<Value, Fai
         after: bytes("after"),
         ..Range::default()
     };
-    let (items, revision) = range(visit, wanted).await?;
+    let (items, revision) = range(petition, wanted).await?;
     let values = if keys_only { Values::LeftOut } else { Values::Told };
     Ok(views::at(revision, views::items(&items, values, counts)))
 }
 
-pub(super) async fn read(visit: &Visit, key: Vec<u8>, asked: &Parameters) -> Result<Told, Failure> {
+pub(super) async fn read(petition: &Petition, key: Vec<u8>, asked: &Parameters) -> Result<Told, Failure> {
     let revision = asked.whole("revision").unwrap_or_default();
     let wanted = Range { span: Some(Span::key(key)), revision, ..Range::default() };
-    let (items, revision) = range(visit, wanted).await?;
+    let (items, revision) = range(petition, wanted).await?;
     let Some(item) = items.items.into_iter().next() else { return Err(Refusal::NoKey.into()) };
     if asked.flag("raw") {
         return Ok(Told::Value { revision, modified: item.modified, value: item.value });
@@ -55,7 +55,7 @@ pub(super) async fn read(visit: &Visit, key: Vec<u8>, asked: &Parameters) -> Res
     Ok(Told::Json(StatusCode::OK, views::at(revision, found)))
 }
 
-pub(super) async fn write(visit: &Visit, key: Vec<u8>, value: Bytes, asked: &Parameters) -> Result<Value, Failure> {
+pub(super) async fn write(petition: &Petition, key: Vec<u8>, value: Bytes, asked: &Parameters) -> Result<Value, Failure> {
     let key = Bytes::from(key);
     let put = Put {
         key: key.clone(),
@@ -67,11 +67,11 @@ pub(super) async fn write(visit: &Visit, key: Vec<u8>, value: Bytes, asked: &Par
     };
     let wants_previous = put.wants_previous;
     let (written, revision) = match guards(&key, asked)? {
-        guards if guards.is_empty() => match visit.submit(Command::Put(put)).await? {
+        guards if guards.is_empty() => match petition.submit(Command::Put(put)).await? {
             (Reply::Written(written), revision) => (written, revision),
             (_, _) => return Err(Failure::confused()),
         },
-        guards => match guarded(visit, guards, key, Act::Put(put)).await? {
+        guards => match guarded(petition, guards, key, Act::Put(put)).await? {
             (ActAnswer::Written(written), revision) => (written, revision),
             (_, _) => return Err(Failure::confused()),
         },
@@ -79,16 +79,16 @@ pub(super) async fn write(visit: &Visit, key: Vec<u8>, value: Bytes, asked: &Par
     Ok(views::at(revision, views::written(&written, wants_previous)))
 }
 
-pub(super) async fn delete(visit: &Visit, key: Vec<u8>, asked: &Parameters) -> Result<Value, Failure> {
+pub(super) async fn delete(petition: &Petition, key: Vec<u8>, asked: &Parameters) -> Result<Value, Failure> {
     let key = Bytes::from(key);
     let wants_previous = asked.flag("previous");
     let delete = Delete { span: Some(Span::key(key.clone())), wants_previous };
     let (deleted, revision) = match guards(&key, asked)? {
-        guards if guards.is_empty() => match visit.submit(Command::Delete(delete)).await? {
+        guards if guards.is_empty() => match petition.submit(Command::Delete(delete)).await? {
             (Reply::Deleted(deleted), revision) => (deleted, revision),
             (_, _) => return Err(Failure::confused()),
         },
-        guards => match guarded(visit, guards, key, Act::Delete(delete)).await? {
+        guards => match guarded(petition, guards, key, Act::Delete(delete)).await? {
             (ActAnswer::Deleted(deleted), revision) => (deleted, revision),
             (_, _) => return Err(Failure::confused()),
         },
@@ -115,13 +115,13 @@ fn guards(key: &Bytes, asked: &Parameters) -> Result<Vec<Guard>, Failure> {
 }
 
 /// Does it if all guards hold; else the failure says what is there.
-async fn guarded(visit: &Visit, guards: Vec<Guard>, key: Bytes, act: Act) -> Result<(ActAnswer, u64), Failure> {
+async fn guarded(petition: &Petition, guards: Vec<Guard>, key: Bytes, act: Act) -> Result<(ActAnswer, u64), Failure> {
     let read = Range { span: Some(Span::key(key)), ..Range::default() };
     // Whoever may write and not read is not told what is there.
-    let reads = visit.visitor.may_ask(&Query::Range(read.clone())).is_ok();
+    let reads = petition.visitor.may_ask(&Query::Range(read.clone())).is_ok();
     let otherwise = if reads { vec![Act::Read(read).into()] } else { Vec::new() };
     let transaction = Transaction { guards, then: vec![act.into()], otherwise };
-    let (Reply::Transacted(transacted), revision) = visit.submit(Command::Transact(transaction)).await? else {
+    let (Reply::Transacted(transacted), revision) = petition.submit(Command::Transact(transaction)).await? else {
         return Err(Failure::confused());
     };
     let answer = transacted.results.into_iter().next().and_then(|it| it.answer);
@@ -141,13 +141,13 @@ async fn guarded(visit: &Visit, guards: Vec<Guard>, key: Bytes, act: Act) -> Res
     Err(Failure { found: found.map(Box::new), ..failure })
 }
 
-pub(super) async fn transact(visit: &Visit, body: Body<'_>) -> Result<Value, Failure> {
-    match visit.submit(Command::Transact(body.transaction()?)).await? {
+pub(super) async fn transact(petition: &Petition, body: Body<'_>) -> Result<Value, Failure> {
+    match petition.submit(Command::Transact(body.transaction()?)).await? {
         (Reply::Transacted(transacted), revision) => Ok(views::at(revision, views::transacted(&transacted))),
         (_, _) => Err(Failure::confused()),
     }
 }
 
-pub(super) async fn compact(visit: &Visit, body: Body<'_>) -> Result<Value, Failure> {
-    done(visit, Command::Compact(Compact { revision: body.whole("revision") })).await
+pub(super) async fn compact(petition: &Petition, body: Body<'_>) -> Result<Value, Failure> {
+    done(petition, Command::Compact(Compact { revision: body.whole("revision") })).await
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!   connection.rs ──► hyper ──► answers.rs ──► routes.rs: where to    border.rs: who may
 //!                                      │
-//!                                      ├──► bodies.rs ──► elections.rs, sessions.rs, keys.rs ──► visit.rs ──► Handle
+//!                                      ├──► bodies.rs ──► elections.rs, sessions.rs, keys.rs ──► petition.rs ──► Handle
 //!                                      └──► streams.rs: Server-Sent Events            views.rs: back to JSON
 //! ```
 //!
@@ -25,6 +25,7 @@ mod keys;
 mod limits;
 mod node;
 mod openapi;
+mod petition;
 mod routes;
 mod schemas;
 mod sessions;
@@ -33,7 +34,6 @@ mod streams;
 #[cfg(test)]
 mod tests;
 mod views;
-mod visit;
 
 use std::convert::Infallible;
 use std::fmt;
@@ -56,17 +56,16 @@ use crate::server::Handle;
 /// What all connections of a node have in common.
 pub struct Desk {
     handle: Handle,
-    gate: Arc<dyn Gate>,
     figures: Figures,
     /// Places for streams of events.
     streams: Arc<Semaphore>,
 }
 
 impl Desk {
-    /// The desk of this node, for those whom the gate lets in.
-    pub fn of(handle: Handle, gate: Arc<dyn Gate>) -> Arc<Desk> {
+    /// The desk of this node.
+    pub fn of(handle: Handle) -> Arc<Desk> {
         let streams = Arc::new(Semaphore::new(limits::STREAMS_MAX));
-        Arc::new(Desk { handle, gate, figures: Figures::new(), streams })
+        Arc::new(Desk { handle, figures: Figures::new(), streams })
     }
 }
 
@@ -76,15 +75,15 @@ impl fmt::Debug for Desk {
     }
 }
 
-/// Answers on a connection until it ends, or the node does. `begun` is what was read of it already.
-pub async fn serve_http<C>(connection: C, begun: Vec<u8>, desk: Arc<Desk>)
+/// Answers on a connection until it ends, or the node does: those whom its gate lets in. `begun` is what was read of it already.
+pub async fn serve_http<C>(connection: C, begun: Vec<u8>, desk: Arc<Desk>, gate: Arc<dyn Gate>)
 where
     C: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let handle = desk.handle.clone();
     let service = service_fn(move |request: Request<Incoming>| {
-        let desk = Arc::clone(&desk);
-        async move { Ok::<_, Infallible>(answers::answer(desk, request).await) }
+        let (desk, gate) = (Arc::clone(&desk), Arc::clone(&gate));
+        async move { Ok::<_, Infallible>(answers::answer(desk, &*gate, request).await) }
     });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())

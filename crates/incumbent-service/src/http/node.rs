@@ -7,19 +7,19 @@ use serde_json::{Value, json};
 
 use super::Desk;
 use super::failure::Failure;
-use super::visit::{self, Visit};
+use super::petition::{self, Petition};
 use crate::server::{Consistency, NodeStatus};
 
 /// The node, and what it has stored: both at once, and without the others.
-pub(super) async fn look(visit: &Visit) -> Result<(NodeStatus, Status), Failure> {
-    let (Answer::Status(stored), _) = visit.ask_with(Query::Status(AskStatus {}), Consistency::Local).await? else {
+pub(super) async fn look(petition: &Petition) -> Result<(NodeStatus, Status), Failure> {
+    let (Answer::Status(stored), _) = petition.ask_with(Query::Status(AskStatus {}), Consistency::Local).await? else {
         return Err(Failure::confused());
     };
-    Ok((visit.status().await?, stored))
+    Ok((petition.status().await?, stored))
 }
 
-pub(super) async fn status(visit: &Visit) -> Result<Value, Failure> {
-    let (node, stored) = look(visit).await?;
+pub(super) async fn status(petition: &Petition) -> Result<Value, Failure> {
+    let (node, stored) = look(petition).await?;
     let numbers = |nodes: &std::collections::BTreeSet<NodeId>| nodes.iter().map(|it| it.0).collect::<Vec<u32>>();
     let told = json!({
         "node": node.node.0,
@@ -76,7 +76,7 @@ fn line(it: &LineView) -> Value {
 
 /// Whether it can serve, and why not.
 pub(super) async fn readiness(desk: &Desk) -> (bool, Value) {
-    let why = match visit::status(desk).await {
+    let why = match petition::status(desk).await {
         Ok(status) => {
             let leaderless = status.role.leader.is_none().then(|| "nobody leads".to_owned());
             let full = status.disk.full.map(|it| format!("the disk is full, and only questions are answered: {it}"));

@@ -11,17 +11,17 @@ use super::bodies::Body;
 use super::elections::done;
 use super::failure::Failure;
 use super::limits::LISTED;
+use super::petition::Petition;
 use super::views;
-use super::visit::Visit;
 
-pub(super) async fn introduce(visit: &Visit) -> Result<Value, Failure> {
-    match visit.submit(Command::Introduce(Introduce {})).await? {
+pub(super) async fn introduce(petition: &Petition) -> Result<Value, Failure> {
+    match petition.submit(Command::Introduce(Introduce {})).await? {
         (Reply::Introduced(client), revision) => Ok(views::at(revision, json!({ "client": views::id(client) }))),
         (_, _) => Err(Failure::confused()),
     }
 }
 
-pub(super) async fn open(visit: &Visit, body: Body<'_>) -> Result<Value, Failure> {
+pub(super) async fn open(petition: &Petition, body: Body<'_>) -> Result<Value, Failure> {
     let open = OpenSession {
         session: body.id("session").unwrap_or_default(),
         ttl_ms: body.whole("ttl_ms"),
@@ -30,35 +30,35 @@ pub(super) async fn open(visit: &Visit, body: Body<'_>) -> Result<Value, Failure
         ends_with_connection: false,
         lock_delay_ms: body.whole("lock_delay_ms"),
     };
-    match visit.submit(Command::OpenSession(open)).await? {
+    match petition.submit(Command::OpenSession(open)).await? {
         (Reply::Opened(session), revision) => Ok(views::at(revision, json!({ "session": views::id(session) }))),
         (_, _) => Err(Failure::confused()),
     }
 }
 
-pub(super) async fn list(visit: &Visit, asked: &Parameters) -> Result<Value, Failure> {
+pub(super) async fn list(petition: &Petition, asked: &Parameters) -> Result<Value, Failure> {
     let after = asked.whole("after").unwrap_or_default();
     let limit = asked.whole("limit").unwrap_or(LISTED);
-    match visit.ask(Query::Sessions(ListSessions { after, limit })).await? {
+    match petition.ask(Query::Sessions(ListSessions { after, limit })).await? {
         (Answer::Sessions(found), revision) => Ok(views::at(revision, views::sessions(&found))),
         (_, _) => Err(Failure::confused()),
     }
 }
 
-pub(super) async fn view(visit: &Visit, session: u64) -> Result<Value, Failure> {
-    match visit.ask(Query::Session(session)).await? {
+pub(super) async fn view(petition: &Petition, session: u64) -> Result<Value, Failure> {
+    match petition.ask(Query::Session(session)).await? {
         (Answer::Session(found), revision) => Ok(views::at(revision, views::session(&found))),
         (_, _) => Err(Failure::confused()),
     }
 }
 
-pub(super) async fn end(visit: &Visit, session: u64, asked: &Parameters) -> Result<Value, Failure> {
+pub(super) async fn end(petition: &Petition, session: u64, asked: &Parameters) -> Result<Value, Failure> {
     let reason = asked.text("reason").unwrap_or_default().into_owned();
-    done(visit, Command::EndSession(EndSession { session, reason, unclean: false })).await
+    done(petition, Command::EndSession(EndSession { session, reason, unclean: false })).await
 }
 
-pub(super) async fn keep_alive(visit: &Visit, session: u64) -> Result<Value, Failure> {
-    match visit.submit(Command::KeepAlive(KeepAlive { sessions: vec![session] })).await? {
+pub(super) async fn keep_alive(petition: &Petition, session: u64) -> Result<Value, Failure> {
+    match petition.submit(Command::KeepAlive(KeepAlive { sessions: vec![session] })).await? {
         (Reply::KeptAlive(kept), revision) if kept.gone.is_empty() => Ok(views::at(revision, json!({}))),
         (Reply::KeptAlive(_), _) => Err(Refusal::SessionGone(session).into()),
         (_, _) => Err(Failure::confused()),

@@ -19,9 +19,9 @@ use tokio::time::{interval_at, timeout};
 use super::address::Parameters;
 use super::failure::Failure;
 use super::limits::{READ_WITHIN, RECONNECT_AFTER, RETRY_AFTER, SIGN_OF_LIFE};
+use super::petition::{self, Petition};
 use super::shapes::id;
 use super::views;
-use super::visit::{self, Visit};
 use crate::server::{Batch, NotNow, Watch, WatchEnd, Why};
 
 /// Events are gathered up to so many bytes before they are sent.
@@ -32,7 +32,7 @@ const LAST_EVENT_ID: &str = "last-event-id";
 
 /// Opens a stream.
 pub(super) async fn open(
-    visit: Visit,
+    petition: Petition,
     interest: Interest,
     headers: &HeaderMap,
     asked: &Parameters,
@@ -40,9 +40,9 @@ pub(super) async fn open(
     let from = match resumed(headers)?.or(asked.whole("from")).filter(|it| *it > 0) {
         Some(from) => from,
         // Said, so that it can be resumed: "from now on" would be another now then.
-        None => visit.status().await?.revision + 1,
+        None => petition.status().await?.revision + 1,
     };
-    let Ok(place) = Arc::clone(&visit.desk.streams).try_acquire_owned() else {
+    let Ok(place) = Arc::clone(&petition.desk.streams).try_acquire_owned() else {
         let failure = Failure::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "too_many_streams",
@@ -51,9 +51,9 @@ pub(super) async fn open(
         );
         return Err(Failure { retry_after: Some(RETRY_AFTER), ..failure });
     };
-    let watch = visit.watch(interest.clone(), from).await?;
+    let watch = petition.watch(interest.clone(), from).await?;
     let (to, body) = Channel::new(1);
-    tokio::spawn(Stream { visit, interest, next: from, to, _place: place }.tell(watch));
+    tokio::spawn(Stream { petition, interest, next: from, to, _place: place }.tell(watch));
     Ok(body)
 }
 
@@ -67,7 +67,7 @@ fn resumed(headers: &HeaderMap) -> Result<Option<u64>, Failure> {
 }
 
 struct Stream {
-    visit: Visit,
+    petition: Petition,
     interest: Interest,
     /// All before it was told.
     next: u64,
@@ -88,7 +88,7 @@ impl Stream {
         let begun = format!("retry: {}\nid: {}\n: from revision {}\n\n", RECONNECT_AFTER.as_millis(), self.next - 1, self.next);
         self.send(begun).await?;
         let mut signs = interval_at(tokio::time::Instant::now() + SIGN_OF_LIFE, SIGN_OF_LIFE);
-        let visitor = Arc::clone(&self.visit.visitor);
+        let visitor = Arc::clone(&self.petition.visitor);
         let mut withdrawn = visitor.withdrawn();
         loop {
             let news = tokio::select! {
@@ -105,7 +105,7 @@ impl Stream {
             match news {
                 Ok(batch) => self.tell_batch(&batch).await?,
                 // Its reader was slow. Perhaps what it has missed is kept still.
-                Err(WatchEnd::TooSlow) => match self.visit.watch(self.interest.clone(), self.next).await {
+                Err(WatchEnd::TooSlow) => match self.petition.watch(self.interest.clone(), self.next).await {
                     Ok(again) => watch = again,
                     Err(failure) => return self.end("refused", None, &failure).await,
                 },
@@ -145,7 +145,7 @@ impl Stream {
             return self.end("refused", None, &failure).await;
         }
         // Whoever reads how things stand now, and goes on from here, misses nothing: what comes later is told, what was before is read.
-        match visit::status(&self.visit.desk).await {
+        match petition::status(&self.petition.desk).await {
             Ok(status) => self.end("lagged", Some(status.revision), &failure).await,
             Err(ended) => self.end("closing", None, &ended).await,
         }

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::config::CONNECTIONS_MAX;
 use super::counter::Counter;
-use crate::http::{Desk, serve_http};
+use crate::http::{Desk, Everybody, serve_http};
 
 /// After a failed accept, which is a lack of something on this machine, so long until the next.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
@@ -66,7 +66,7 @@ async fn receive(mut connection: TcpStream, counter: &Counter, desk: Arc<Desk>) 
     match ours.await {
         Ok(Ok(true)) => serve(connection, &begun, counter, &bounds).await,
         Ok(Ok(false)) => {
-            serve_http(connection, begun, desk).await;
+            serve_http(connection, begun, desk, Arc::new(Everybody)).await;
             Closed::ByClient
         }
         Ok(Err(closed)) => closed,

@@ -200,7 +200,7 @@ impl Driver {
         }));
         let (counter, calls) = Counter::new(Arc::clone(&notice));
         if let Some(listener) = clients {
-            let desk = http::Desk::of(handle.clone(), Arc::new(http::Everybody));
+            let desk = http::Desk::of(handle.clone());
             tokio::spawn(door::keep(listener, counter, desk));
         }
         let driver = Driver {

@@ -35,16 +35,16 @@ impl Port {
     pub(super) async fn of(handle: Handle, gate: Arc<dyn Gate>) -> Port {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
-        let desk = Desk::of(handle, gate);
+        let desk = Desk::of(handle);
         let accepting = tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
-                let desk = Arc::clone(&desk);
+                let (desk, gate) = (Arc::clone(&desk), Arc::clone(&gate));
                 tokio::spawn(async move {
                     // As a door does that wants to see what is spoken.
                     let mut begun = vec![0; 4];
                     let some = stream.read(&mut begun).await.unwrap_or(0);
                     begun.truncate(some);
-                    serve_http(stream, begun, desk).await;
+                    serve_http(stream, begun, desk, gate).await;
                 });
             }
         });

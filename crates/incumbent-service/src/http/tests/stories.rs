@@ -82,7 +82,8 @@ async fn a_numbered_command_is_done_once() {
     assert_eq!(house.ask("POST", "/v1/elections/e/campaign", &number, bid.as_bytes()).await.status, 202);
     house.done("/v1/elections/e/resign", json!({ "token": won["token"] })).await;
     assert_eq!(house.ask("POST", "/v1/elections/e/campaign", &number, bid.as_bytes()).await.status, 202, "as before");
-    let told = house.ask("POST", "/v1/elections/e/campaign?wait=50s", &number, bid.as_bytes()).await;
+    let told = house.ask("POST", "/v1/elections/e/campaign?wait=50s", &number, bid.as_bytes());
+    let told = tokio::time::timeout(Duration::from_secs(20), told).await.expect("nobody waits for what has happened");
     assert_eq!((told.status, &told.json()["won"]), (200, &json!(true)));
 }
 
@@ -142,8 +143,8 @@ async fn who_does_not_read_its_answer_loses_it() {
     house.ask("PUT", "/v1/kv/long", &[], &vec![b'x'; 1 << 20]).await;
     let (mut near, far) = tokio::io::duplex(1 << 10);
     near.write_all(b"GET /v1/kv/long?raw HTTP/1.1\r\nhost: a\r\n\r\n").await.expect("sent");
-    let desk = Desk::of(house.node.handle(), Arc::new(Everybody));
-    let serving = tokio::spawn(serve_http(far, Vec::new(), desk));
+    let desk = Desk::of(house.node.handle());
+    let serving = tokio::spawn(serve_http(far, Vec::new(), desk, Arc::new(Everybody)));
     let mut some = [0; 1];
     tokio::io::AsyncReadExt::read(&mut near, &mut some).await.expect("it has begun to answer");
     tokio::time::pause();

@@ -107,11 +107,11 @@ async fn who_comes_too_late_is_told_and_can_go_on() {
 #[tokio::test]
 async fn a_silent_stream_gives_signs_of_life() {
     let house = House::open().await;
-    let desk = Desk::of(house.node.handle(), Arc::new(Everybody));
+    let desk = Desk::of(house.node.handle());
     let (mut near, far) = tokio::io::duplex(1 << 16);
     let begun = b"GET /v1/watch HTTP".to_vec();
     near.write_all(b"/1.0\r\n\r\n").await.expect("sent");
-    tokio::spawn(serve_http(far, begun, desk));
+    tokio::spawn(serve_http(far, begun, desk, Arc::new(Everybody)));
     let mut told = String::new();
     let mut listen = async |until: &str| {
         while !told.contains(until) {

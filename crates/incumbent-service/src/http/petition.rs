@@ -21,8 +21,8 @@ use crate::server::{Consistency, NodeStatus, NotNow, Outcome, Watch, Why};
 /// The header that makes a command idempotent: `CLIENT-SEQUENCE`.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
-/// One request, and who asks.
-pub(super) struct Visit {
+/// One request, and who makes it.
+pub(super) struct Petition {
     pub(super) desk: Arc<Desk>,
     pub(super) visitor: Arc<dyn Visitor>,
     pub(super) consistency: Consistency,
@@ -30,7 +30,7 @@ pub(super) struct Visit {
     pub(super) number: Option<(u64, u64)>,
 }
 
-impl Visit {
+impl Petition {
     /// Does it, with the number of the request if it has one: the first command of a request, and the only one that must not be done twice.
     pub(super) async fn submit(&self, command: Command) -> Result<(Reply, u64), Failure> {
         let request = match self.number {
