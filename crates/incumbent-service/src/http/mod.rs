@@ -9,11 +9,12 @@
 //!
 //! - One table (routes.rs) finds the way, checks what comes in, and is told as the OpenAPI document: it cannot say what is not so.
 //! - An answer says first whether it may have happened: 4xx no, 503 no, 504 perhaps (failure.rs).
-//! - What a client may take of memory and time has a name (limits.rs).
+//! - What a client may take of memory and time has a name (limits.rs), and its JSON is made on another thread than the node's (annex.rs).
 //!
 //! docs/http.md is the handbook. Left out: the listening socket, TLS and the number of connections, which are the door's.
 
 mod address;
+mod annex;
 mod answers;
 mod bodies;
 mod border;
@@ -48,6 +49,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
 
+pub use self::annex::Annex;
 pub use self::border::{Denial, Everybody, Gate, Visitor};
 use self::connection::Connection;
 use self::figures::Figures;

@@ -14,13 +14,13 @@ use tokio::time::timeout;
 
 use super::config::CONNECTIONS_MAX;
 use super::counter::Counter;
-use crate::http::{Desk, Everybody, serve_http};
+use crate::http::{Annex, Everybody};
 
 /// After a failed accept, which is a lack of something on this machine, so long until the next.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
 /// Lets clients in until it is dropped.
-pub(super) async fn keep(listener: TcpListener, counter: Counter, desk: Arc<Desk>) {
+pub(super) async fn keep(listener: TcpListener, counter: Counter, annex: Arc<Annex>) {
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         let (connection, from) = match listener.accept().await {
@@ -35,16 +35,16 @@ pub(super) async fn keep(listener: TcpListener, counter: Counter, desk: Arc<Desk
             tracing::warn!(%from, max = CONNECTIONS_MAX, "too many clients: this one is sent away");
             continue;
         };
-        let (counter, desk) = (counter.clone(), Arc::clone(&desk));
+        let (counter, annex) = (counter.clone(), Arc::clone(&annex));
         tokio::spawn(async move {
-            let closed = receive(connection, &counter, desk).await;
+            let closed = receive(connection, &counter, &annex).await;
             tracing::debug!(%from, ?closed, "a client's connection has ended");
             drop(place);
         });
     }
 }
 
-async fn receive(mut connection: TcpStream, counter: &Counter, desk: Arc<Desk>) -> Closed {
+async fn receive(mut connection: TcpStream, counter: &Counter, annex: &Annex) -> Closed {
     let bounds = Bounds::default();
     // What is sent is sent whole: there is nothing to wait for.
     if let Err(error) = connection.set_nodelay(true) {
@@ -66,7 +66,7 @@ async fn receive(mut connection: TcpStream, counter: &Counter, desk: Arc<Desk>) 
     match ours.await {
         Ok(Ok(true)) => serve(connection, &begun, counter, &bounds).await,
         Ok(Ok(false)) => {
-            serve_http(connection, begun, desk, Arc::new(Everybody)).await;
+            annex.serve(connection, begun, Arc::new(Everybody)).await;
             Closed::ByClient
         }
         Ok(Err(closed)) => closed,

@@ -33,7 +33,7 @@ use super::keeper::{self, Keeper};
 use super::opening::{self, Opened};
 use super::watchers::Watchers;
 use super::{Addresses, Report, apply, door};
-use crate::http;
+use crate::http::Annex;
 use crate::log::{Disk, Known};
 use crate::replica::{Committed, Content, Effect, Health, Index, Input, Lane, Place, Replica, Role, Settings, Snapshot, Tag};
 
@@ -200,8 +200,8 @@ impl Driver {
         }));
         let (counter, calls) = Counter::new(Arc::clone(&notice));
         if let Some(listener) = clients {
-            let desk = http::Desk::of(handle.clone());
-            tokio::spawn(door::keep(listener, counter, desk));
+            let annex = Annex::open(handle.clone()).map_err(system)?;
+            tokio::spawn(door::keep(listener, counter, Arc::new(annex)));
         }
         let driver = Driver {
             me: config.me,

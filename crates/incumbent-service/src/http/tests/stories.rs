@@ -162,6 +162,9 @@ async fn a_node_serves_http_on_the_port_for_clients() {
     assert_eq!(port.look("/v1/kv/a").await["item"]["value"], "x");
     let mut events = port.listen("/v1/watch?from=1", "").await;
     assert_eq!(events.names(1).await, ["put"]);
+    drop(node);
+    // Whatever its last word is, it ends with the node.
+    while events.next().await.is_some() {}
 }
 
 #[tokio::test]
