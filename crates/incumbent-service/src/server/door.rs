@@ -1,4 +1,4 @@
-//! Where clients come in: one port, with TLS or without, on which the first bytes say whether it is our own stream.
+//! Where clients come in: one port, with TLS or without, on which the first bytes say whether it is our own stream; else it is HTTP.
 //!
 //! Nobody is served before it has said who it is, and has only so long for that (C87). How many come in, and how fast, is the lobby's. A guest whose token is withdrawn is shown out,
 //! whatever it is doing (C96).
@@ -19,6 +19,7 @@ use super::counter::Counter;
 use super::lobby::{Lobby, Place};
 use super::tls::{Admission, Credentials};
 use super::visit::Visit;
+use crate::http::Annex;
 use crate::rights::{Denied, Reread, Tokens};
 
 /// After a failed accept, which is a lack of something on this machine, so long until the next.
@@ -65,8 +66,8 @@ impl Guard {
 }
 
 /// Lets clients in until it is dropped.
-pub(super) async fn keep(listener: TcpListener, counter: Counter, guard: Guard) {
-    let hall = Arc::new(Hall { counter, guard });
+pub(super) async fn keep(listener: TcpListener, counter: Counter, guard: Guard, annex: Annex) {
+    let hall = Arc::new(Hall { counter, guard, annex });
     tokio::join!(let_in(&hall, listener), hall.guard.follow());
 }
 
@@ -101,6 +102,7 @@ async fn let_in(hall: &Arc<Hall>, listener: TcpListener) {
 struct Hall {
     counter: Counter,
     guard: Guard,
+    annex: Annex,
 }
 
 /// A connection, whatever protects it.
@@ -125,10 +127,16 @@ async fn receive(hall: &Hall, place: &Place, connection: TcpStream) -> Closed {
         Err(_) => return Closed::Handshake,
     };
     let Begun { line, certificate, bytes, is_ours } = begun;
-    if !is_ours {
-        return Closed::TurnedAway("it speaks something else than our stream".to_owned());
-    }
     let visit = Arc::new(Visit::new(hall.guard.tokens.clone(), certificate));
+    if !is_ours {
+        // There each request says who asks, and there are limits for those who are slow.
+        place.is_known();
+        hall.annex.serve(line, bytes, Arc::clone(&visit) as _).await;
+        if visit.was_refused() {
+            place.is_refused();
+        }
+        return Closed::ByClient;
+    }
     let counter = hall.counter.visited(Arc::clone(&visit));
     let shown_out = async {
         let guest = visit.admitted().await;

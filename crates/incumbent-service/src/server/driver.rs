@@ -34,6 +34,7 @@ use super::keeper::{self, Keeper};
 use super::opening::{self, Opened};
 use super::watchers::Watchers;
 use super::{Addresses, Report, apply, door};
+use crate::http::Annex;
 use crate::log::{Disk, Known};
 use crate::replica::{Committed, Content, Effect, Health, Index, Input, Lane, Place, Replica, Role, Settings, Snapshot, Tag};
 
@@ -204,7 +205,8 @@ impl Driver {
         }));
         let (counter, calls) = Counter::new(Arc::clone(&notice));
         if let Some(listener) = clients {
-            tokio::spawn(door::keep(listener, counter, guard));
+            let annex = Annex::open(handle.clone()).map_err(system)?;
+            tokio::spawn(door::keep(listener, counter, guard, annex));
         }
         let driver = Driver {
             me: config.me,

@@ -36,6 +36,7 @@ mod desk;
 mod disk;
 mod door;
 mod driver;
+mod gate;
 mod handle;
 mod keeper;
 mod lobby;
