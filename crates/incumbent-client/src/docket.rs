@@ -91,6 +91,8 @@ struct State {
     /// Watches that a node is to be told of.
     unregistered: BTreeSet<u64>,
     bound: BTreeSet<u64>,
+    /// Requests that bind them to this connection, which nobody waits for.
+    rebinding: BTreeSet<u64>,
     pulse: Pulse,
     /// The greatest revision seen.
     seen: u64,
@@ -187,6 +189,7 @@ impl Docket {
             registered: BTreeMap::new(),
             unregistered: BTreeSet::new(),
             bound: BTreeSet::new(),
+            rebinding: BTreeSet::new(),
             pulse: Pulse { heard: now, asked: now, busy_since: now, pinged: None },
             seen: 0,
             address: String::new(),
@@ -369,7 +372,7 @@ impl Docket {
         let mut state = self.state();
         if state.bound.remove(&session) && state.connected {
             let id = state.new_id();
-            state.control.push(ToServer::new(id, Asked::Unbind(Sessions { sessions: vec![session] })));
+            state.control.push(ToServer::new(id, Asked::Unbind(Sessions { sessions: vec![session], again: false })));
             drop(state);
             self.more.notify_one();
         }
@@ -388,9 +391,16 @@ impl Docket {
         state.named.clear();
         state.pulse = Pulse { heard: now, asked: now, busy_since: now, pinged: None };
         let bound: Vec<u64> = state.bound.iter().copied().collect();
+        for id in mem::take(&mut state.rebinding) {
+            // What was to bind them to the connection before this one.
+            match state.requests.remove(&id).map(|it| it.flight) {
+                Some(Flight::Later(at)) => drop(state.later.remove(&(at, id))),
+                Some(Flight::Unsent | Flight::Sent) => state.unsent.retain(|it| *it != id),
+                None => {}
+            }
+        }
         for sessions in bound.chunks(BIND_MAX) {
-            let id = state.new_id();
-            state.control.push(ToServer::new(id, Asked::Bind(Sessions { sessions: sessions.to_vec() })));
+            state.rebind(sessions.to_vec());
         }
         let live: Vec<u64> = state.watches.iter().filter(|(_, it)| it.ended.is_none() && !it.paused).map(|(id, _)| *id).collect();
         state.unregistered.extend(live);
@@ -417,7 +427,7 @@ impl Docket {
         for (id, pending) in &mut state.requests {
             if pending.flight == Flight::Sent {
                 pending.flight = Flight::Unsent;
-                pending.doubt |= matches!(pending.asked, Asked::Submit(_));
+                pending.doubt |= matches!(pending.asked, Asked::Submit(_) | Asked::Administer(_));
                 pending.why = ended.to_string();
                 again.push_back(*id);
             }
@@ -571,7 +581,7 @@ impl Docket {
             // A later version's: passed over.
             None => Ok(()),
             Some(Told::Welcome(_) | Told::TurnedAway(_)) => Err(Ended::Nonsense("a second welcome".to_owned())),
-            Some(told @ (Told::Outcome(_) | Told::Answered(_) | Told::Refused(_) | Told::Bound(_))) => {
+            Some(told @ (Told::Outcome(_) | Told::Answered(_) | Told::Refused(_) | Told::Bound(_) | Told::Administered(_))) => {
                 state.idle_since = None;
                 let number = state.answer(id, told)?;
                 let waiting = !state.unsent.is_empty();
@@ -641,6 +651,26 @@ impl State {
         self.last_id
     }
 
+    /// Binds sessions to this connection, before anything else is asked: what is then heard of them, no earlier connection takes back. Nobody waits for the answer, but it is asked until there is one.
+    fn rebind(&mut self, sessions: Vec<u64>) {
+        let id = self.new_id();
+        let pending = Pending {
+            asked: Asked::Bind(Sessions { sessions, again: true }),
+            answer: None,
+            number: None,
+            flight: Flight::Unsent,
+            doubt: false,
+            copies: 0,
+            len: 0,
+            sent_first: Duration::ZERO,
+            sent_last: Duration::ZERO,
+            why: String::new(),
+        };
+        self.requests.insert(id, pending);
+        self.unsent.push_front(id);
+        self.rebinding.insert(id);
+    }
+
     /// Remembers who is said to lead. Whether that is another node than this one, and not one that cannot be reached.
     fn leads_elsewhere(&mut self, leader: String) -> bool {
         if leader.is_empty() {
@@ -661,6 +691,12 @@ impl State {
         if let (Asked::Submit(request), Some(number)) = (&mut pending.asked, pending.number) {
             let numbering = self.numberings.iter().find(|it| it.client() == number.client);
             request.answered = numbering.map_or(request.answered, Numbering::answered);
+        }
+        if let Asked::Bind(sessions) = &mut pending.asked
+            && pending.copies > 0
+        {
+            // It may have been bound by a copy that went over another connection.
+            sessions.again = true;
         }
         // Taken out for the length of the encoding, so that a long value is not copied.
         let message = ToServer::new(id, mem::replace(&mut pending.asked, Asked::Ping(Ping {})));
@@ -692,6 +728,7 @@ impl State {
             return Err(Ended::Nonsense(format!("an answer to {id}, which it was not asked")));
         }
         let Some(pending) = self.requests.remove(&id) else { return Ok(None) };
+        self.rebinding.remove(&id);
         self.land(pending.len);
         let sent = if pending.number.is_some() { pending.sent_first } else { pending.sent_last };
         if let Some(number) = pending.number {

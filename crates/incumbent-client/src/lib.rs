@@ -8,6 +8,7 @@
 //!
 //! It knows the store's commands, questions and events, and neither a log nor a replica nor an election's rules.
 
+pub mod administration;
 pub mod client;
 pub mod dial;
 pub mod failure;

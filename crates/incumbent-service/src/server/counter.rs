@@ -5,12 +5,13 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use incumbent_client::administration::Administration;
 use incumbent_client::message::{self, Hello, Inquiry, Objection};
-use incumbent_client::serve::{Bell, Owed, Reading, Service, Standing};
-use incumbent_store::command::Request;
+use incumbent_client::serve::{Bell, Binding, Lost, Owed, Reading, Service, Standing};
+use incumbent_store::command::{Bind, Command, Request};
 use incumbent_store::query::ReadEvents;
 use incumbent_store::refusal::Refusal;
-use incumbent_store::reply;
+use incumbent_store::reply::{self, Reply};
 use incumbent_store::watch::Interest;
 use tokio::sync::mpsc;
 
@@ -108,6 +109,13 @@ impl Counter {
         message::NotNow { why: why.to_owned(), leader: self.notice.leader(), retry_after_ms: RETRY_AFTER_MS }
     }
 
+    /// The connection that spoke for them is gone.
+    fn lose(&self, sessions: Vec<Lost>) {
+        if !sessions.is_empty() {
+            self.call(Order::Lost { sessions });
+        }
+    }
+
     fn full(&self) -> message::NotNow {
         self.not_now(&NotNow { why: Why::Full, leader: None }.to_string())
     }
@@ -178,11 +186,32 @@ impl Service for Counter {
         self.call(Order::Events { asked, reading });
     }
 
-    fn bind(&self, (): &(), _: &[u64]) -> Result<(), Refusal> {
-        Ok(())
+    fn bind(&self, (): &(), binding: Binding) {
+        if !binding.again() {
+            // They were opened on this connection, and are bound to it already.
+            return self.lose(binding.done(0));
+        }
+        if self.is_full() {
+            return binding.not_now(self.full());
+        }
+        let here = self.clone();
+        let request = Request::of(Command::Bind(Bind { sessions: binding.sessions().to_vec() }));
+        let answer = Asker::new(move |outcome| match outcome {
+            Outcome::Done { reply: Reply::Bound(bound), .. } => here.lose(binding.done(bound.binding)),
+            Outcome::Refused(refusal) => binding.refuse(&refusal),
+            // It may be bound twice: the later number counts.
+            Outcome::Done { .. } | Outcome::Unknown => binding.not_now(here.not_now("it is not known whether they are bound")),
+            Outcome::NotNow(not_now) => binding.not_now(here.not_now(&not_now.to_string())),
+        });
+        self.call(Order::Submit { request, answer });
     }
 
-    fn lost(&self, (): &(), sessions: Vec<u64>) {
-        self.call(Order::Lost { sessions });
+    fn administer(&self, (): &(), administration: Administration, owed: Owed) {
+        drop(administration);
+        owed.refuse(&Refusal::Malformed("this node takes no administration".to_owned()));
+    }
+
+    fn lost(&self, (): &(), sessions: Vec<Lost>) {
+        self.lose(sessions);
     }
 }

@@ -8,7 +8,7 @@ use std::sync::mpsc as std_mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
-use incumbent_client::serve::{Belfry, Standing};
+use incumbent_client::serve::{Belfry, Lost, Standing};
 use incumbent_peer::clock;
 use incumbent_peer::packet::{Freight, Lane as LineLane};
 use incumbent_peer::switchboard::{Arrival, Known as PeerKnown, Lines, Switchboard};
@@ -416,11 +416,12 @@ impl Driver {
     }
 
     /// The process that had them is dead: those end that wished so. If that cannot be had now, their deadlines end them.
-    fn end_sessions(&mut self, sessions: &[u64]) {
-        for session in sessions {
+    fn end_sessions(&mut self, sessions: &[Lost]) {
+        for Lost { session, binding } in sessions {
             let Ok(Answer::Session(view)) = self.store.query(&Query::Session(*session)) else { continue };
             if view.ends_with_connection && self.unwilling().is_none() {
-                let end = EndSession { session: *session, reason: "process died".to_owned(), unclean: true };
+                let (reason, binding) = ("process died".to_owned(), Some(*binding));
+                let end = EndSession { session: *session, reason, unclean: true, binding };
                 let tag = self.desk.wait(Waiter::Nobody);
                 self.propose(tag, Request::of(Command::EndSession(end)), Place::Anywhere);
             }

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use incumbent_client::serve::{Bell, Reading};
+use incumbent_client::serve::{Bell, Lost, Reading};
 use incumbent_peer::switchboard::{LineView, Peer};
 use incumbent_protocol::protocol::NodeId;
 use incumbent_store::command::Request;
@@ -268,7 +268,7 @@ pub(super) enum Order {
     },
     /// A client's machine has closed the connection that spoke for these sessions.
     Lost {
-        sessions: Vec<u64>,
+        sessions: Vec<Lost>,
     },
 }
 
