@@ -15,6 +15,7 @@ use incumbent_store::reply::{self, Reply};
 use incumbent_store::watch::Interest;
 use tokio::sync::mpsc;
 
+use super::administration::Unattended;
 use super::config::{ORDERS_MAX, WATCHES_MAX};
 use super::desk::Asker;
 use super::handle::{Consistency, NotNow, Order, Outcome, Unanswered, Why};
@@ -207,8 +208,16 @@ impl Service for Counter {
     }
 
     fn administer(&self, (): &(), administration: Administration, owed: Owed) {
-        drop(administration);
-        owed.refuse(&Refusal::Malformed("this node takes no administration".to_owned()));
+        if self.is_full() {
+            return owed.not_now(self.full());
+        }
+        let here = self.clone();
+        let answer = Asker::new(move |attended| match attended {
+            Ok(attended) => owed.administered(attended),
+            Err(Unattended::NotNow(not_now)) => owed.not_now(here.not_now(&not_now.to_string())),
+            Err(Unattended::Unknown) => owed.unknown("the node that was to do it has lost the lead"),
+        });
+        self.call(Order::Administer { administration, answer });
     }
 
     fn lost(&self, (): &(), sessions: Vec<Lost>) {
