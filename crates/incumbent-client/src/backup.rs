@@ -45,19 +45,15 @@ enum Unfinished {
 }
 
 async fn fetch(client: &Client, part: &Path) -> Result<BackupView, Unfinished> {
-    let view = match ask(client, Administration::Snapshot(TakeSnapshot {})).await? {
-        Attended::Backup(view) => view,
-        other => return Err(refused(other)),
-    };
+    let attended = ask(client, Administration::Snapshot(TakeSnapshot {})).await?;
+    let Attended::Backup(view) = attended else { return Err(refused(attended)) };
     let unwritten = |error: io::Error| Unfinished::Never(format!("{} cannot be written: {error}", part.display()));
     let mut file = File::create(part).map_err(unwritten)?;
     let (mut offset, mut checksum) = (0, 0);
     while offset < view.bytes {
         let wanted = ReadBackup { index: view.index, checksum: view.checksum, offset };
-        let piece = match ask(client, Administration::ReadBackup(wanted)).await? {
-            Attended::Piece(piece) => piece,
-            other => return Err(refused(other)),
-        };
+        let attended = ask(client, Administration::ReadBackup(wanted)).await?;
+        let Attended::Piece(piece) = attended else { return Err(refused(attended)) };
         if piece.is_empty() {
             return Err(Unfinished::Again("the backup is shorter than it was said to be: take it again".to_owned()));
         }

@@ -3,6 +3,8 @@
 //! A connection asks it what to send ([`Docket::fill`]) and gives it what has come ([`Docket::deliver`]). When a connection has ended, whatever was sent and not answered is sent again on the
 //! next one; whether it may have happened meanwhile is remembered with it, so that nobody is told "not done" of something that may have been. Nothing here waits.
 
+mod binding;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,7 +19,7 @@ use tokio::time::Instant;
 use crate::client::{Clock, Line};
 use crate::failure::{Ended, Failure};
 use crate::frame;
-use crate::message::{Asked, Ping, Sessions, Tidings, ToClient, ToServer, Told, WatchFrom};
+use crate::message::{Asked, Ping, Tidings, ToClient, ToServer, Told, WatchFrom};
 use crate::numbering::{Number, Numbering};
 use crate::serve::{QUESTIONS_BYTES_MAX, QUESTIONS_MAX};
 use crate::watch::{Batch, Cease};
@@ -362,22 +364,6 @@ impl Docket {
         }
     }
 
-    /// The session is bound to this connection, and shall be to the next.
-    pub(crate) fn bound(&self, session: u64) {
-        self.state().bound.insert(session);
-    }
-
-    /// It is bound to nothing any more.
-    pub(crate) fn unbound(&self, session: u64) {
-        let mut state = self.state();
-        if state.bound.remove(&session) && state.connected {
-            let id = state.new_id();
-            state.control.push(ToServer::new(id, Asked::Unbind(Sessions { sessions: vec![session], again: false })));
-            drop(state);
-            self.more.notify_one();
-        }
-    }
-
     // ---- connections ----
 
     /// There is a connection to a node.
@@ -390,18 +376,7 @@ impl Docket {
         state.idle_since = None;
         state.named.clear();
         state.pulse = Pulse { heard: now, asked: now, busy_since: now, pinged: None };
-        let bound: Vec<u64> = state.bound.iter().copied().collect();
-        for id in mem::take(&mut state.rebinding) {
-            // What was to bind them to the connection before this one.
-            match state.requests.remove(&id).map(|it| it.flight) {
-                Some(Flight::Later(at)) => drop(state.later.remove(&(at, id))),
-                Some(Flight::Unsent | Flight::Sent) => state.unsent.retain(|it| *it != id),
-                None => {}
-            }
-        }
-        for sessions in bound.chunks(BIND_MAX) {
-            state.rebind(sessions.to_vec());
-        }
+        state.rebind_all();
         let live: Vec<u64> = state.watches.iter().filter(|(_, it)| it.ended.is_none() && !it.paused).map(|(id, _)| *id).collect();
         state.unregistered.extend(live);
         drop(state);
@@ -649,26 +624,6 @@ impl State {
     fn new_id(&mut self) -> u64 {
         self.last_id += 1;
         self.last_id
-    }
-
-    /// Binds sessions to this connection, before anything else is asked: what is then heard of them, no earlier connection takes back. Nobody waits for the answer, but it is asked until there is one.
-    fn rebind(&mut self, sessions: Vec<u64>) {
-        let id = self.new_id();
-        let pending = Pending {
-            asked: Asked::Bind(Sessions { sessions, again: true }),
-            answer: None,
-            number: None,
-            flight: Flight::Unsent,
-            doubt: false,
-            copies: 0,
-            len: 0,
-            sent_first: Duration::ZERO,
-            sent_last: Duration::ZERO,
-            why: String::new(),
-        };
-        self.requests.insert(id, pending);
-        self.unsent.push_front(id);
-        self.rebinding.insert(id);
     }
 
     /// Remembers who is said to lead. Whether that is another node than this one, and not one that cannot be reached.

@@ -194,17 +194,43 @@ fn make(directory: &Path, identity: &Identity, options: Options, birth: &Snapsho
     let mut unfinished = directory.as_os_str().to_owned();
     unfinished.push(".restoring");
     let unfinished = PathBuf::from(unfinished);
-    let failed = |what: &str, why: &dyn fmt::Display| NotRestored(format!("{} cannot be {what}: {why}", unfinished.display()));
     if unfinished.exists() {
-        fs::remove_dir_all(&unfinished).map_err(|error| failed("cleared", &error))?;
+        return not(format!(
+            "{} is there: another restore is under way, or was cut off; remove it and try again",
+            unfinished.display()
+        ));
     }
-    let folder = Folder::open(&unfinished).map_err(|why| failed("made", &why))?;
+    let made = fill(&unfinished, identity, options, birth, store).and_then(|()| {
+        let parent = directory.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        // An empty directory makes way; one that is not does not.
+        fs::rename(&unfinished, directory)
+            .and_then(|()| File::open(parent)?.sync_all())
+            .map_err(|error| NotRestored(format!("{} cannot be put in its place: {error}", directory.display())))
+    });
+    if made.is_err() {
+        // Of no use to anybody; if it stays, the next one says so.
+        let _ = fs::remove_dir_all(&unfinished);
+    }
+    made
+}
+
+fn fill(unfinished: &Path, identity: &Identity, options: Options, birth: &Snapshot, store: &Store) -> Result<(), NotRestored> {
+    let failed = |what: &str, why: &dyn fmt::Display| NotRestored(format!("{} cannot be {what}: {why}", unfinished.display()));
+    let folder = Folder::open(unfinished).map_err(|why| failed("made", &why))?;
     let (mut log, _) = Log::open(folder, identity, options).map_err(|why| failed("made", &why))?;
     opening::be_born(&mut log, birth, store).map_err(|why| failed("written", &why))?;
-    drop(log);
-    let parent = directory.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // An empty directory makes way; one that is not does not.
-    fs::rename(&unfinished, directory)
-        .and_then(|()| File::open(parent)?.sync_all())
-        .map_err(|error| NotRestored(format!("{} cannot be put in its place: {error}", directory.display())))
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A backup is read for ever.
+    #[test]
+    fn a_label_is_what_it_was() {
+        let label = Label { cluster: "c".to_owned(), node: 2, wall_ms: 3, release: "r".to_owned() };
+        assert_eq!(label.encode_to_vec(), *b"\x0a\x01c\x10\x02\x18\x03\x22\x01r");
+        assert_eq!(Label::decode(&label.encode_to_vec()[..]), Ok(label));
+    }
 }

@@ -378,7 +378,7 @@ impl Handle {
     }
 
     /// Changes the members. Steps given together take effect together. Only the leader does it; a node that is new must be a learner before it can be a voter, and all
-    /// nodes must have been told where it is, by [`Handle::set_peers`].
+    /// nodes must know where it is, by its record or by [`Handle::set_peers`]. [`Handle::administer`] sees to all that.
     pub async fn change(&self, steps: Vec<Step>) -> Result<Roll, Unchanged> {
         let (answer, answered) = oneshot::channel();
         let ended = || Unchanged::NotNow(self.ended_now());

@@ -42,6 +42,9 @@ const LESS_URGENT_BY: i32 = 10;
 const CHUNK: usize = 256 << 10;
 const _: () = assert!(CHUNK < crate::log::PIECE_LENGTH_MAX);
 
+/// Who waits for something, or for why it cannot be.
+type Answer<T> = oneshot::Sender<Result<T, String>>;
+
 /// What the keeper is to do.
 #[derive(Debug)]
 pub(super) enum Task {
@@ -56,9 +59,9 @@ pub(super) enum Task {
     /// Keep a part of it.
     Keep { index: Index, offset: u64, bytes: Bytes, last: bool },
     /// Make a backup of the store as it is after this entry.
-    BackUp { index: Index, label: Label, answer: oneshot::Sender<Result<BackupView, String>> },
+    BackUp { index: Index, label: Label, answer: Answer<BackupView> },
     /// Read a part of the backup that was made last.
-    ReadBackup { wanted: ReadBackup, answer: oneshot::Sender<Result<Bytes, String>> },
+    ReadBackup { wanted: ReadBackup, answer: Answer<Bytes> },
 }
 
 /// The thread, from outside. Dropped, it ends when it has done what it was given.
@@ -179,7 +182,7 @@ struct Worker<D: Disk> {
     /// To be saved when its last entry is written.
     saving: Option<Snapshot>,
     /// A backup that is to be made then.
-    backing_up: Option<(Index, Label, oneshot::Sender<Result<BackupView, String>>)>,
+    backing_up: Option<(Index, Label, Answer<BackupView>)>,
     /// The backup that was made last.
     backup: Option<(BackupView, SnapshotReader<D>)>,
     /// The snapshot that others are being sent: its file can be read to the end, also when a newer one has taken its place.

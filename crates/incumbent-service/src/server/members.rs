@@ -203,6 +203,15 @@ mod tests {
         assert!(recorded(&store).is_empty());
     }
 
+    /// It is in the stores of clusters that are there.
+    #[test]
+    fn a_record_is_what_it_was() {
+        let (peer, client, release) = ("p".to_owned(), "c".to_owned(), "r".to_owned());
+        let Command::Put(put) = record(NodeId(12), &Member { peer, client, release, shall_vote: true }) else { panic!("no put") };
+        assert_eq!(put.key, "\0incumbent/members/12");
+        assert_eq!(put.value, &b"\x0a\x01p\x12\x01c\x1a\x01r\x20\x01"[..]);
+    }
+
     #[test]
     fn a_record_wins_over_a_command_line_and_neither_makes_a_member() {
         let mut store = Store::new(0);

@@ -21,7 +21,7 @@ const ROUNDS_IN_A_PLACE: u32 = 20;
 /// After so many election timeouts without a leader a node asks whether it is a member at all.
 const TIMEOUTS_TO_DOUBT: u32 = 5;
 /// A learner this close to the end of the log may vote: it will be there in a moment.
-const LAG_MAX: u64 = 100;
+const LAG_MAX: u64 = 500;
 
 /// What it takes care of.
 #[derive(Debug)]
