@@ -124,7 +124,7 @@ async fn serve(config: Config, console: &mut Console<'_>) -> Result<Exit, Failur
     };
     match end {
         End::Closed => Ok(Exit::Done),
-        End::Broken(what) => Err(Failure::Engine { what, exit: Exit::Refused }),
+        End::Removed(what) | End::Broken(what) => Err(Failure::Engine { what, exit: Exit::Refused }),
     }
 }
 

@@ -186,7 +186,7 @@ async fn a_session_is_its_guests_whoever_guesses_its_number() {
     let mut bytes = PREAMBLE.to_vec();
     let hello = Hello { version: 1, oldest: 1, token: two.token.clone(), ..Hello::default() };
     frame::append(&ToServer::new(1, Asked::Hello(hello)), &mut bytes);
-    frame::append(&ToServer::new(2, Asked::Bind(Sessions { sessions: vec![id] })), &mut bytes);
+    frame::append(&ToServer::new(2, Asked::Bind(Sessions { sessions: vec![id], again: true })), &mut bytes);
     let mut raw = TcpStream::connect(&house.address).await.expect("connects");
     raw.write_all(&bytes).await.expect("sent");
     raw.shutdown().await.expect("closed");

@@ -27,7 +27,7 @@ pub struct Request {
     #[prost(string, tag = "4")]
     pub guest: String,
     /// What is asked. `None` is what this version does not know.
-    #[prost(oneof = "Command", tags = "10, 11, 12, 13, 14, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 40, 41, 42, 43")]
+    #[prost(oneof = "Command", tags = "10, 11, 12, 13, 14, 15, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 40, 41, 42, 43")]
     pub command: Option<Command>,
 }
 
@@ -61,6 +61,9 @@ pub enum Command {
     /// See [`Expire`].
     #[prost(message, tag = "14")]
     Expire(Expire),
+    /// See [`Bind`].
+    #[prost(message, tag = "15")]
+    Bind(Bind),
     /// See [`Campaign`].
     #[prost(message, tag = "20")]
     Campaign(Campaign),
@@ -127,7 +130,8 @@ pub struct OpenSession {
     /// Whose it is, for people. Of a guest's session the store says `guest/owner`.
     #[prost(string, tag = "3")]
     pub owner: String,
-    /// It wishes to end when its connection is closed by the other side. Kept for the server, which then asks for [`EndSession`].
+    /// It wishes to end when its connection is closed by the other side. Kept for the server, which then asks for [`EndSession`]. Until [`Bind`] says otherwise it is
+    /// bound to the connection that it was opened on, and the number of that binding is 0.
     #[prost(bool, tag = "4")]
     pub ends_with_connection: bool,
     /// A seat or key that it loses without having given it back is nobody's for so long.
@@ -155,6 +159,19 @@ pub struct EndSession {
     /// Its work may still be going on (a connection broke): lock delays hold. Otherwise its owner has ended it.
     #[prost(bool, tag = "3")]
     pub unclean: bool,
+    /// Nothing happens if the session has a later binding than this one: the connection that was lost is not the one that speaks for it now. Without it, it ends however
+    /// it is bound.
+    #[prost(uint64, optional, tag = "4")]
+    pub binding: Option<u64>,
+}
+
+/// Another connection speaks for these sessions from now on, on whichever node. Answers the number of the binding, which rises: an [`EndSession`] for a connection that was
+/// left, however late it comes, does not end what has moved on. Also keeps them alive. Answers which of them are gone.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Bind {
+    /// The sessions.
+    #[prost(uint64, repeated, tag = "1")]
+    pub sessions: Vec<u64>,
 }
 
 /// Ends sessions whose deadline is over, goes on with those that have much attached, and gives away seats whose delay is over. Nothing else ends anything by

@@ -100,6 +100,8 @@ struct SavedSession {
     ending: Option<String>,
     #[prost(bool, tag = "8")]
     unclean: bool,
+    #[prost(uint64, tag = "9")]
+    binding: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, prost::Message)]
@@ -260,6 +262,7 @@ impl Store {
                     lock_delay_ms: saved.lock_delay_ms,
                     owner: saved.owner.into(),
                     ends_with_connection: saved.ends_with_connection,
+                    binding: saved.binding,
                     ending: ending.map(|reason| Ending { reason: reason.into(), unclean }),
                 };
                 self.sessions.restore(saved.session, session);
@@ -340,6 +343,7 @@ fn saved_session(id: u64, session: &Session) -> SavedSession {
         ends_with_connection: session.ends_with_connection,
         ending: session.ending.as_ref().map(|it| it.reason.as_ref().into()),
         unclean: session.ending.as_ref().is_some_and(|it| it.unclean),
+        binding: session.binding,
     }
 }
 

@@ -21,7 +21,7 @@ use crate::sessions::Sessions;
 use crate::time::{Stamp, Time};
 
 /// A revision is the term of a token. Long before they do not fit, nothing more is taken: one command may use many.
-const REVISION_MAX: u64 = TERM_MAX - (1 << 24);
+pub(crate) const REVISION_MAX: u64 = TERM_MAX - (1 << 24);
 
 /// The state of the service.
 #[derive(Clone, Debug)]
@@ -122,6 +122,7 @@ impl Store {
             Command::KeepAlive(it) => self.keep_alive(stamp, guest, it),
             Command::EndSession(it) => self.end_session(stamp, it),
             Command::Expire(it) => self.expire(stamp, it),
+            Command::Bind(it) => self.bind(stamp, guest, it),
             Command::Campaign(it) => self.campaign(stamp, it),
             Command::Renew(it) => self.renew(stamp, it),
             Command::Proclaim(it) => self.proclaim(stamp, it),

@@ -57,6 +57,8 @@ fn a_session_of_another_is_one_that_is_gone() {
         scene.pass_ms(10);
         let kept = ask_as(&mut scene, guest, Command::KeepAlive(KeepAlive { sessions: vec![session] }));
         assert_eq!(kept, Ok(Reply::KeptAlive(KeptAlive { gone: vec![session] })));
+        let bound = ask_as(&mut scene, guest, Command::Bind(Bind { sessions: vec![session] }));
+        assert!(matches!(&bound, Ok(Reply::Bound(bound)) if bound.gone == [session]), "{bound:?}");
         let taken = OpenSession { session, ttl_ms: 1000, owner: "web-1".into(), ..OpenSession::default() };
         assert_eq!(ask_as(&mut scene, guest, Command::OpenSession(taken)), Err(Refusal::SessionTaken(session)));
     }

@@ -102,6 +102,7 @@ pub(super) async fn campaign(petition: &Petition, election: String, body: Body<'
         Reply::InLine(place) => Ok(Told::Json(StatusCode::ACCEPTED, views::at(revision, views::in_line(&place)))),
         Reply::Introduced(_)
         | Reply::Opened(_)
+        | Reply::Bound(_)
         | Reply::KeptAlive(_)
         | Reply::Expired(_)
         | Reply::Renewed(_)

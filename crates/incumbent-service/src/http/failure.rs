@@ -121,6 +121,7 @@ impl From<NotNow> for Failure {
         let (code, what_to_do) = match not_now.why {
             Why::NoLeader => ("no_leader", "try again; if it lasts, look at GET /v1/status of each node"),
             Why::Superseded => ("superseded", "try again"),
+            Why::NotLeading => ("not_leading", "ask the node that leads"),
             Why::Full => ("full", "try again, more slowly"),
             Why::ReadOnly => ("read_only", "make room on the disk of this node, or ask another node"),
             Why::Closing => ("closing", "ask another node"),

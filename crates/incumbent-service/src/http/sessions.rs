@@ -54,7 +54,7 @@ pub(super) async fn view(petition: &Petition, session: u64) -> Result<Value, Fai
 
 pub(super) async fn end(petition: &Petition, session: u64, asked: &Parameters) -> Result<Value, Failure> {
     let reason = asked.text("reason").unwrap_or_default().into_owned();
-    done(petition, Command::EndSession(EndSession { session, reason, unclean: false })).await
+    done(petition, Command::EndSession(EndSession { session, reason, unclean: false, binding: None })).await
 }
 
 pub(super) async fn keep_alive(petition: &Petition, session: u64) -> Result<Value, Failure> {

@@ -98,8 +98,8 @@ fn on(right: Right, election: &str) -> Need<'_> {
 pub(super) fn of_command(command: &Command, check: Check<'_>) -> Result<(), Denied> {
     match command {
         Command::Introduce(_) | Command::OpenSession(_) => check(Need::Token),
-        // The store lets nobody keep or end another's.
-        Command::KeepAlive(_) | Command::EndSession(_) => check(Need::Token),
+        // The store lets nobody keep, bind or end another's.
+        Command::KeepAlive(_) | Command::Bind(_) | Command::EndSession(_) => check(Need::Token),
         Command::Expire(_) => check(Need::Nobody("the passing of time")),
         Command::Campaign(it) => check(on(Right::Campaign, &it.election)),
         Command::Renew(it) => check(on(Right::Campaign, &it.election)),

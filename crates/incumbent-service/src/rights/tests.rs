@@ -24,7 +24,7 @@ macro_rules! variants {
 }
 
 variants!(COMMANDS, command_name, Command:
-    Introduce(_), OpenSession(_), KeepAlive(_), EndSession(_), Expire(_), Campaign(_), Renew(_), Proclaim(_), Resign(_), Withdraw(_), Ask(_), Evict(_), Annotate(_),
+    Introduce(_), OpenSession(_), KeepAlive(_), EndSession(_), Bind(_), Expire(_), Campaign(_), Renew(_), Proclaim(_), Resign(_), Withdraw(_), Ask(_), Evict(_), Annotate(_),
     Complete(_), Raise(_), Forget(_), Put(_), Delete(_), Transact(_), Compact(_));
 variants!(QUERIES, query_name, Query: Status(_), Look(_), Elections(_), Inquire(_), Session(_), Sessions(_), Range(_), Events(_));
 variants!(TOPICS, topic_name, Topic: Keys(_), Election(_), ElectionsUnder(_), Candidate(_), Session(_));
@@ -153,6 +153,7 @@ fn table() -> Vec<(Operand, &'static [&'static str])> {
         (Command::Introduce(Introduce {}), &["token"]),
         (Command::OpenSession(OpenSession::default()), &["token"]),
         (Command::KeepAlive(KeepAlive::default()), &["token"]),
+        (Command::Bind(Bind::default()), &["token"]),
         (Command::EndSession(EndSession::default()), &["token"]),
         (Command::Expire(Expire::default()), &["nobody"]),
         (Command::Campaign(Campaign { election: e(), ..Campaign::default() }), &["campaign in the election \"e\""]),

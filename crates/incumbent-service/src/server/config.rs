@@ -98,7 +98,11 @@ pub struct Config {
     pub clients: Option<String>,
     /// Who is let in there. On loopback this may be anybody.
     pub admission: Admission,
-    /// The other members and where they are.
+    /// Where the other members reach it, if that is not the address on which it listens.
+    pub peer_address: Option<String>,
+    /// Where clients reach it, if that is not the address on which it listens to them.
+    pub client_address: Option<String>,
+    /// The other members and where they are. Once there is a cluster that knows better, that counts (members.rs): of a newcomer's, one that answers is enough.
     pub peers: Vec<Peer>,
     /// What an empty directory means.
     pub beginning: Beginning,
@@ -129,6 +133,8 @@ impl Config {
             listen: "127.0.0.1:0".to_owned(),
             clients: None,
             admission: Admission::default(),
+            peer_address: None,
+            client_address: None,
             peers: Vec::new(),
             beginning: Beginning::Founds,
             security: Security::Open,

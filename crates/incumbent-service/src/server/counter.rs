@@ -5,20 +5,22 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use incumbent_client::administration::Administration;
 use incumbent_client::message::{self, Hello, Inquiry, Objection};
-use incumbent_client::serve::{Bell, Owed, Reading, Service, Standing};
-use incumbent_store::command::Request;
+use incumbent_client::serve::{Bell, Binding, Lost, Owed, Reading, Service, Standing};
+use incumbent_store::command::{Bind, Command, Request};
 use incumbent_store::query::ReadEvents;
 use incumbent_store::refusal::Refusal;
-use incumbent_store::reply;
+use incumbent_store::reply::{self, Reply};
 use incumbent_store::watch::Interest;
 use tokio::sync::mpsc;
 
+use super::administration::Unattended;
 use super::config::{ORDERS_MAX, WATCHES_MAX};
 use super::desk::Asker;
 use super::handle::{Consistency, NotNow, Order, Outcome, Unanswered, Why};
 use super::visit::Visit;
-use crate::rights::Guest;
+use crate::rights::{Errand, Guest};
 
 /// A client waits so long before it asks again what could not be done now: about as long as another node needs to be elected.
 const RETRY_AFTER_MS: u64 = 10;
@@ -118,6 +120,13 @@ impl Counter {
         message::NotNow { why: why.to_owned(), leader: self.notice.leader(), retry_after_ms: RETRY_AFTER_MS }
     }
 
+    /// The connection that spoke for them is gone.
+    fn lose(&self, guest: &Guest, sessions: Vec<Lost>) {
+        if !sessions.is_empty() {
+            self.call(Order::Lost { guest: guest.signs_as(), sessions });
+        }
+    }
+
     fn full(&self) -> message::NotNow {
         self.not_now(&NotNow { why: Why::Full, leader: None }.to_string())
     }
@@ -196,12 +205,57 @@ impl Service for Counter {
         self.call(Order::Events { asked, reading });
     }
 
-    fn bind(&self, _: &Guest, _: &[u64]) -> Result<(), Refusal> {
-        // Whose they are, the store says when they are to end.
-        Ok(())
+    fn bind(&self, guest: &Guest, binding: Binding) {
+        if !binding.again() {
+            // They were opened on this connection, and are bound to it already.
+            return self.lose(guest, binding.done(0));
+        }
+        if self.is_full() {
+            return binding.not_now(self.full());
+        }
+        let request = match guest.sign(Request::of(Command::Bind(Bind { sessions: binding.sessions().to_vec() }))) {
+            Ok(request) => request,
+            Err(denied) => return binding.refuse(&denied.into()),
+        };
+        let (here, guest) = (self.clone(), guest.clone());
+        let answer = Asker::new(move |outcome| match outcome {
+            Outcome::Done { reply: Reply::Bound(bound), .. } => here.lose(&guest, binding.done(bound.binding)),
+            Outcome::Refused(refusal) => binding.refuse(&refusal),
+            // It may be bound twice: the later number counts.
+            Outcome::Done { .. } | Outcome::Unknown => binding.not_now(here.not_now("it is not known whether they are bound")),
+            Outcome::NotNow(not_now) => binding.not_now(here.not_now(&not_now.to_string())),
+        });
+        self.call(Order::Submit { request, answer });
     }
 
-    fn lost(&self, guest: &Guest, sessions: Vec<u64>) {
-        self.call(Order::Lost { guest: guest.signs_as(), sessions });
+    fn administer(&self, guest: &Guest, administration: Administration, owed: Owed) {
+        if let Err(denied) = guest.may_administer(errand(&administration)) {
+            return owed.refuse(&denied.into());
+        }
+        if self.is_full() {
+            return owed.not_now(self.full());
+        }
+        let here = self.clone();
+        let answer = Asker::new(move |attended| match attended {
+            Ok(attended) => owed.administered(attended),
+            Err(Unattended::NotNow(not_now)) => owed.not_now(here.not_now(&not_now.to_string())),
+            Err(Unattended::Unknown) => owed.unknown("the node that was to do it has lost the lead"),
+        });
+        self.call(Order::Administer { administration, answer });
+    }
+
+    fn lost(&self, guest: &Guest, sessions: Vec<Lost>) {
+        self.lose(guest, sessions);
+    }
+}
+
+/// What is needed for it.
+fn errand(administration: &Administration) -> Errand {
+    match administration {
+        Administration::Status(_) => Errand::Status,
+        Administration::Add(_) | Administration::Remove(_) => Errand::Members,
+        Administration::Transfer(_) => Errand::Transfer,
+        Administration::Snapshot(_) => Errand::Snapshot,
+        Administration::ReadBackup(_) => Errand::Backup,
     }
 }

@@ -211,7 +211,7 @@ fn unchanged(why: Reason, leader: Option<NodeId>) -> Unchanged {
         Reason::Superseded => not_now(Why::Superseded),
         Reason::Full | Reason::TooLong => not_now(Why::Full),
         Reason::Halted => not_now(Why::Closing),
-        Reason::ChangeUnderWay => Unchanged::Refused("another change is under way: wait for its end"),
+        Reason::ChangeUnderWay => Unchanged::UnderWay,
         Reason::BadChange => Unchanged::Refused("it makes no sense: nobody would vote, too many would, or nothing would change"),
         Reason::Behind => {
             Unchanged::Refused("the node does not know enough yet: make it a learner, and wait until it has caught up")
