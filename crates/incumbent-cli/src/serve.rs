@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use incumbent::engines::file::usual_directory;
 use incumbent_protocol::protocol::NodeId;
-use incumbent_service::server::{Beginning, Config, End, GroupKey, Node, NotStarted, Peer, Security, TlsFiles};
+use incumbent_service::server::{
+    Admission, Beginning, Config, End, GroupKey, Node, NotStarted, Peer, Security, ServerTls, TlsFiles,
+};
 
 use crate::candidacy::notify::Notify;
 use crate::candidacy::signals::{Heard, Signals};
@@ -21,6 +23,7 @@ Examples:
   incumbent run nightly --on incumbent:// -- ./report.sh   an election on it
   incumbent serve --node 1 --peer-listen 10.0.0.1:7273 --peers 2@10.0.0.2:7273,3@10.0.0.3:7273 --key-file /etc/incumbent/nodes.key
   incumbent serve --node 4 --join --peer-listen 10.0.0.4:7273 --peers 1@10.0.0.1:7273,2@10.0.0.2:7273,3@10.0.0.3:7273 --key-file ...
+  incumbent serve --listen 0.0.0.0:7272 --tls-cert node.pem --tls-key node.key --tokens /etc/incumbent/tokens    for clients elsewhere
   head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \\n' > nodes.key                          a key for the nodes
 
 Of three nodes two must be up and reach each other, of five three. SIGTERM gives the lead away first, and no request is lost by it.";
@@ -60,6 +63,18 @@ pub(crate) struct ServeArguments {
     /// Its key
     #[arg(long, value_name = "FILE", requires_all = ["peer_ca", "peer_cert"])]
     peer_key: Option<PathBuf>,
+    /// The certificate that clients are shown; beyond this machine there must be one
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Its key
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Who signs the certificates of clients; then each must show one
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_client_ca: Option<PathBuf>,
+    /// Who may do what: names, digests of their tokens, and their rights; beyond this machine there must be such a file
+    #[arg(long, value_name = "FILE")]
+    tokens: Option<PathBuf>,
     /// Say nothing of changes on the standard error, but what is wrong
     #[arg(long, short)]
     quiet: bool,
@@ -109,7 +124,7 @@ async fn serve(config: Config, console: &mut Console<'_>) -> Result<Exit, Failur
     };
     match end {
         End::Closed => Ok(Exit::Done),
-        End::Broken(what) => Err(Failure::Engine { what, exit: Exit::Refused }),
+        End::Removed(what) | End::Broken(what) => Err(Failure::Engine { what, exit: Exit::Refused }),
     }
 }
 
@@ -136,12 +151,18 @@ fn config(wanted: ServeArguments) -> Result<Config, Failure> {
         (None, Some(authority), Some(certificate), Some(key)) => Security::Tls(TlsFiles { authority, certificate, key }),
         (None, _, _, _) => Security::Open,
     };
+    let tls = wanted.tls_cert.zip(wanted.tls_key).map(|(certificate, key)| ServerTls {
+        certificate,
+        key,
+        authority: wanted.tls_client_ca,
+    });
     let peers = wanted.peers.into_iter().map(|it| Peer { id: NodeId(it.id), address: it.address }).collect();
     Ok(Config {
         cluster: wanted.cluster,
         me: NodeId(wanted.node),
         listen: wanted.peer_listen,
         clients: Some(wanted.listen),
+        admission: Admission { tls, tokens: wanted.tokens },
         peers,
         beginning: if wanted.join { Beginning::Joins } else { Beginning::Founds },
         security,
@@ -150,7 +171,8 @@ fn config(wanted: ServeArguments) -> Result<Config, Failure> {
 }
 
 fn not_started(why: &NotStarted) -> Failure {
-    setting(why.to_string())
+    let hint = if matches!(why, NotStarted::Exposed(_)) { " (--tls-cert FILE --tls-key FILE --tokens FILE)" } else { "" };
+    setting(format!("{why}{hint}"))
 }
 
 fn setting(what: String) -> Failure {

@@ -27,6 +27,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use crate::administration::{Administer, Administration, Attended};
 use crate::connection::Connection;
 use crate::dial::{Dial, Security, Tcp};
 use crate::docket::{Delivered, Docket, Patience};
@@ -47,6 +48,9 @@ const INDULGED: Duration = Duration::from_secs(10);
 const INDULGENCE_MAX: u32 = 32;
 /// An address is given at most so long to answer.
 const DIAL_MAX: Duration = Duration::from_secs(5);
+
+/// What operators want may take so long, at least: a node that is added is looked for first.
+const ADMINISTRATION: Duration = Duration::from_secs(30);
 
 /// A clock: the time since some beginning. It is read when something is sent.
 pub type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;
@@ -276,11 +280,23 @@ impl Client {
     }
 
     async fn bind(&self, session: u64) -> Result<(), Failure> {
-        let asked = Asked::Bind(Sessions { sessions: vec![session] });
+        let asked = Asked::Bind(Sessions { sessions: vec![session], again: false });
         let delivered = call(&self.core.docket, asked, None, Instant::now() + self.core.timeout).await?;
         let Told::Bound(_) = delivered.told else { return Err(refusal_in(delivered.told)) };
         self.core.docket.bound(session);
         Ok(())
+    }
+
+    /// Has something done that operators want. What is only for the node that leads goes there. It may be asked again, whatever came of it.
+    ///
+    /// # Errors
+    /// See [`Failure`]. What a node has looked at and refuses is [`Attended::Refused`], with what to do.
+    pub async fn administer(&self, administration: Administration) -> Result<Attended, Failure> {
+        let asked = Asked::Administer(Administer { administration: Some(administration) });
+        let deadline = Instant::now() + self.core.timeout.max(ADMINISTRATION);
+        let delivered = call(&self.core.docket, asked, None, deadline).await?;
+        let Told::Administered(administered) = delivered.told else { return Err(refusal_in(delivered.told)) };
+        administered.attended.ok_or_else(|| unreadable("something that this version does not know"))
     }
 
     /// Whether there is a connection, from now on. A session that wished to end with its connection may have ended when it is down: whoever leads by one stops, or makes sure.
@@ -314,7 +330,7 @@ pub(crate) async fn submit(docket: &Docket, command: Command, within: Duration) 
     loop {
         let number = if may_be_repeated(&command) { None } else { Some(number(docket, deadline).await?) };
         let (client, sequence) = number.map_or((0, 0), |it| (it.client, it.sequence));
-        let request = Request { client, sequence, answered: 0, command: Some(command.clone()) };
+        let request = Request::numbered(client, sequence, command.clone());
         let Delivered { told, sent, doubt } = call(docket, Asked::Submit(request), number, deadline).await?;
         let Told::Outcome(outcome) = told else { return Err(refusal_in(told)) };
         let revision = outcome.revision;
@@ -340,7 +356,7 @@ fn far_away() -> Instant {
 /// Whether a command may as well be carried out twice: it needs no number, and no place in the store's memory.
 fn may_be_repeated(command: &Command) -> bool {
     match command {
-        Command::Introduce(_) | Command::KeepAlive(_) | Command::Renew(_) | Command::Expire(_) => true,
+        Command::Introduce(_) | Command::KeepAlive(_) | Command::Renew(_) | Command::Expire(_) | Command::Bind(_) => true,
         Command::OpenSession(_)
         | Command::EndSession(_)
         | Command::Campaign(_)

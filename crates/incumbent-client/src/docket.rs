@@ -3,6 +3,8 @@
 //! A connection asks it what to send ([`Docket::fill`]) and gives it what has come ([`Docket::deliver`]). When a connection has ended, whatever was sent and not answered is sent again on the
 //! next one; whether it may have happened meanwhile is remembered with it, so that nobody is told "not done" of something that may have been. Nothing here waits.
 
+mod binding;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,7 +19,7 @@ use tokio::time::Instant;
 use crate::client::{Clock, Line};
 use crate::failure::{Ended, Failure};
 use crate::frame;
-use crate::message::{Asked, Ping, Sessions, Tidings, ToClient, ToServer, Told, WatchFrom};
+use crate::message::{Asked, Ping, Tidings, ToClient, ToServer, Told, WatchFrom};
 use crate::numbering::{Number, Numbering};
 use crate::serve::{QUESTIONS_BYTES_MAX, QUESTIONS_MAX};
 use crate::watch::{Batch, Cease};
@@ -91,6 +93,8 @@ struct State {
     /// Watches that a node is to be told of.
     unregistered: BTreeSet<u64>,
     bound: BTreeSet<u64>,
+    /// Requests that bind them to this connection, which nobody waits for.
+    rebinding: BTreeSet<u64>,
     pulse: Pulse,
     /// The greatest revision seen.
     seen: u64,
@@ -187,6 +191,7 @@ impl Docket {
             registered: BTreeMap::new(),
             unregistered: BTreeSet::new(),
             bound: BTreeSet::new(),
+            rebinding: BTreeSet::new(),
             pulse: Pulse { heard: now, asked: now, busy_since: now, pinged: None },
             seen: 0,
             address: String::new(),
@@ -359,22 +364,6 @@ impl Docket {
         }
     }
 
-    /// The session is bound to this connection, and shall be to the next.
-    pub(crate) fn bound(&self, session: u64) {
-        self.state().bound.insert(session);
-    }
-
-    /// It is bound to nothing any more.
-    pub(crate) fn unbound(&self, session: u64) {
-        let mut state = self.state();
-        if state.bound.remove(&session) && state.connected {
-            let id = state.new_id();
-            state.control.push(ToServer::new(id, Asked::Unbind(Sessions { sessions: vec![session] })));
-            drop(state);
-            self.more.notify_one();
-        }
-    }
-
     // ---- connections ----
 
     /// There is a connection to a node.
@@ -387,11 +376,7 @@ impl Docket {
         state.idle_since = None;
         state.named.clear();
         state.pulse = Pulse { heard: now, asked: now, busy_since: now, pinged: None };
-        let bound: Vec<u64> = state.bound.iter().copied().collect();
-        for sessions in bound.chunks(BIND_MAX) {
-            let id = state.new_id();
-            state.control.push(ToServer::new(id, Asked::Bind(Sessions { sessions: sessions.to_vec() })));
-        }
+        state.rebind_all();
         let live: Vec<u64> = state.watches.iter().filter(|(_, it)| it.ended.is_none() && !it.paused).map(|(id, _)| *id).collect();
         state.unregistered.extend(live);
         drop(state);
@@ -417,7 +402,7 @@ impl Docket {
         for (id, pending) in &mut state.requests {
             if pending.flight == Flight::Sent {
                 pending.flight = Flight::Unsent;
-                pending.doubt |= matches!(pending.asked, Asked::Submit(_));
+                pending.doubt |= matches!(pending.asked, Asked::Submit(_) | Asked::Administer(_));
                 pending.why = ended.to_string();
                 again.push_back(*id);
             }
@@ -571,7 +556,7 @@ impl Docket {
             // A later version's: passed over.
             None => Ok(()),
             Some(Told::Welcome(_) | Told::TurnedAway(_)) => Err(Ended::Nonsense("a second welcome".to_owned())),
-            Some(told @ (Told::Outcome(_) | Told::Answered(_) | Told::Refused(_) | Told::Bound(_))) => {
+            Some(told @ (Told::Outcome(_) | Told::Answered(_) | Told::Refused(_) | Told::Bound(_) | Told::Administered(_))) => {
                 state.idle_since = None;
                 let number = state.answer(id, told)?;
                 let waiting = !state.unsent.is_empty();
@@ -662,6 +647,12 @@ impl State {
             let numbering = self.numberings.iter().find(|it| it.client() == number.client);
             request.answered = numbering.map_or(request.answered, Numbering::answered);
         }
+        if let Asked::Bind(sessions) = &mut pending.asked
+            && pending.copies > 0
+        {
+            // It may have been bound by a copy that went over another connection.
+            sessions.again = true;
+        }
         // Taken out for the length of the encoding, so that a long value is not copied.
         let message = ToServer::new(id, mem::replace(&mut pending.asked, Asked::Ping(Ping {})));
         let begin = out.len();
@@ -692,6 +683,7 @@ impl State {
             return Err(Ended::Nonsense(format!("an answer to {id}, which it was not asked")));
         }
         let Some(pending) = self.requests.remove(&id) else { return Ok(None) };
+        self.rebinding.remove(&id);
         self.land(pending.len);
         let sent = if pending.number.is_some() { pending.sent_first } else { pending.sent_last };
         if let Some(number) = pending.number {

@@ -10,6 +10,8 @@ use incumbent_store::refusal::RefusalOnWire;
 use incumbent_store::reply::Outcome;
 use incumbent_store::watch::Interest;
 
+use crate::administration::{Administer, Administered};
+
 /// The version of what is said that this crate speaks.
 pub const VERSION: u32 = 1;
 /// The oldest version that it still understands.
@@ -23,7 +25,7 @@ pub struct ToServer {
     #[prost(uint64, tag = "1")]
     pub id: u64,
     /// What. `None` is what this version does not know.
-    #[prost(oneof = "Asked", tags = "10, 11, 12, 13, 14, 15, 16, 17, 18")]
+    #[prost(oneof = "Asked", tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19")]
     pub asked: Option<Asked>,
 }
 
@@ -45,7 +47,8 @@ pub enum Asked {
     /// The watch with this number is not wanted any more. Not answered.
     #[prost(uint64, tag = "14")]
     Unwatch(u64),
-    /// This connection speaks for these sessions: when the client's machine closes it without [`Asked::Goodbye`], those that wished so end. Answered by [`Told::Bound`].
+    /// This connection speaks for these sessions: when the client's machine closes it without [`Asked::Goodbye`], those that wished so end. Answered by [`Told::Bound`] once no other
+    /// connection can end them any more, or by [`Told::NotNow`] or [`Told::Refused`].
     #[prost(message, tag = "15")]
     Bind(Sessions),
     /// Are you there? Answered by [`Told::Pong`].
@@ -57,6 +60,9 @@ pub enum Asked {
     /// This connection does not speak for these sessions any more. Not answered.
     #[prost(message, tag = "18")]
     Unbind(Sessions),
+    /// Something that an operator wants. Answered by [`Told::Administered`], [`Told::Refused`], [`Told::NotNow`] or [`Told::Unknown`].
+    #[prost(message, tag = "19")]
+    Administer(Administer),
 }
 
 /// Who asks.
@@ -133,6 +139,9 @@ pub struct Sessions {
     /// Their numbers.
     #[prost(uint64, repeated, tag = "1")]
     pub sessions: Vec<u64>,
+    /// To bind them: another connection may have spoken for them before this one. Without it they are new, and this is the connection that they were opened on.
+    #[prost(bool, tag = "2")]
+    pub again: bool,
 }
 
 /// Are you there?
@@ -150,7 +159,7 @@ pub struct ToClient {
     #[prost(uint64, tag = "1")]
     pub id: u64,
     /// What. `None` is what this version does not know.
-    #[prost(oneof = "Told", tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20")]
+    #[prost(oneof = "Told", tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21")]
     pub told: Option<Told>,
 }
 
@@ -190,6 +199,9 @@ pub enum Told {
     /// The sessions are bound to this connection.
     #[prost(message, tag = "20")]
     Bound(Bound),
+    /// What came of something that an operator wanted.
+    #[prost(message, tag = "21")]
+    Administered(Administered),
 }
 
 /// Who answers.

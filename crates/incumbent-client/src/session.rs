@@ -111,7 +111,7 @@ impl Lease {
     }
 
     async fn finish(&self, reason: &str) -> Result<Done, Failure> {
-        let end = EndSession { session: self.id, reason: reason.to_owned(), unclean: false };
+        let end = EndSession { session: self.id, reason: reason.to_owned(), unclean: false, binding: None };
         self.client.submit(Command::EndSession(end)).await
     }
 }

@@ -1,5 +1,6 @@
 //! Frames: what they are, byte by byte; and that no bytes whatever do harm.
 
+use incumbent_client::administration::*;
 use incumbent_client::frame::{self, ANSWER_MAX, BadFrame, HEAD, Inbox, PREAMBLE, REQUEST_MAX};
 use incumbent_client::message::*;
 use incumbent_store::command::{Command, KeepAlive, Request};
@@ -16,14 +17,21 @@ fn to_server() -> Vec<ToServer> {
     let interest = Some(Interest::of(Topic::Election("e".into())));
     let asked = [
         Asked::Hello(hello),
-        Asked::Submit(Request { client: 7, sequence: 8, answered: 6, command: Some(keep) }),
+        Asked::Submit(Request { answered: 6, ..Request::numbered(7, 8, keep) }),
         Asked::Ask(Inquiry { question, consistency: Consistency::Local.into(), seen: 9 }),
         Asked::Watch(WatchFrom { interest, from: 10, seen: 11 }),
         Asked::Unwatch(12),
-        Asked::Bind(Sessions { sessions: vec![13] }),
+        Asked::Bind(Sessions { sessions: vec![13], again: false }),
         Asked::Ping(Ping {}),
         Asked::Goodbye(Goodbye {}),
-        Asked::Unbind(Sessions { sessions: vec![14] }),
+        Asked::Unbind(Sessions { sessions: vec![14], again: false }),
+        Asked::Bind(Sessions { sessions: vec![15], again: true }),
+        administer(Administration::Status(AskCluster {})),
+        administer(Administration::Add(AddMember { node: 3, peer: "a:1".into(), client: "b:2".into() })),
+        administer(Administration::Remove(RemoveMember { node: 3, force: true })),
+        administer(Administration::Transfer(TransferLeadership { to: Some(0) })),
+        administer(Administration::Snapshot(TakeSnapshot {})),
+        administer(Administration::ReadBackup(ReadBackup { index: 1, checksum: 2, offset: 3 })),
     ];
     asked.into_iter().zip(1..).map(|(asked, id)| ToServer::new(id, asked)).collect()
 }
@@ -43,8 +51,49 @@ fn to_client() -> Vec<ToClient> {
         Told::WatchEnded(Refusal::Lagged(9).to_wire()),
         Told::Pong(Pong { told: 10, leader: "a:1".into(), leads: true }),
         Told::Bound(Bound {}),
+        administered(Attended::Cluster(cluster())),
+        administered(Attended::Member(MemberChange { node: 3, membership: Membership::Learner.into(), lag: Some(0) })),
+        administered(Attended::Leader(2)),
+        administered(Attended::Backup(BackupView { index: 1, checksum: 2, bytes: 3, revision: 4 })),
+        administered(Attended::Piece("piece".into())),
+        administered(Attended::Refused("why".into())),
     ];
     told.into_iter().zip(1..).map(|(told, id)| ToClient::new(id, told)).collect()
+}
+
+fn administer(administration: Administration) -> Asked {
+    Asked::Administer(Administer { administration: Some(administration) })
+}
+
+fn administered(attended: Attended) -> Told {
+    Told::Administered(Administered { attended: Some(attended) })
+}
+
+fn cluster() -> ClusterView {
+    let health = Health {
+        release: "1".into(),
+        commit: 1,
+        applied: 2,
+        last: 3,
+        snapshot: 4,
+        revision: 5,
+        disk_last_us: 6,
+        disk_longest_us: 7,
+        disk_slow: true,
+        disk_full: "f".into(),
+    };
+    let member = MemberView {
+        node: 1,
+        membership: Membership::Voter.into(),
+        peer: "a:1".into(),
+        client: "b:2".into(),
+        health: Some(health),
+        lag: Some(8),
+        line_up: true,
+        round_trip_us: 9,
+        why: "w".into(),
+    };
+    ClusterView { cluster: "c".into(), node: 1, leader: Some(0), term: 2, members: vec![member], incarnation: 3 }
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -5,6 +5,7 @@ mod town;
 use std::sync::Arc;
 use std::time::Duration;
 
+use incumbent_client::administration::{AddMember, Administration, AskCluster, Attended};
 use incumbent_client::client::{Client, Clock, Line, Options};
 use incumbent_client::failure::{Ended, Failure};
 use incumbent_client::frame::{self, Inbox, PREAMBLE};
@@ -12,7 +13,7 @@ use incumbent_client::message::{Asked, Hello, ToClient, ToServer, Told, WatchFro
 use incumbent_client::serve::{Bounds, Closed, serve};
 use incumbent_client::session::Life;
 use incumbent_client::watch::Cease;
-use incumbent_store::command::{Compact, OpenSession};
+use incumbent_store::command::{Command, Compact, EndSession, OpenSession};
 use incumbent_store::limits::Limits;
 use incumbent_store::query::{Answer, Query};
 use incumbent_store::refusal::Refusal;
@@ -303,6 +304,45 @@ async fn a_session_outlives_a_connection_that_falls_silent_and_is_bound_to_the_n
     drop((kept, client));
     let after = town.until(|it| it.closed.len() == 2).await;
     assert_eq!(after.lost, [[id]], "the second node was told whose connection it is");
+}
+
+/// A network that keeps the news of a closed connection, and brings it when the client has long been on another.
+#[tokio::test(start_paused = true)]
+async fn a_late_end_of_a_connection_that_was_left_ends_nothing() {
+    let greeting = greeting_len().await;
+    let town = Town::new();
+    let wires = Wires::new(&town, &["a", "b"], Bounds::default());
+    wires.fate([Fate::HangsAfterReply(greeting + 100)]);
+    let client = connect(&wires, &["a", "b"]).await;
+    let bound = OpenSession { ends_with_connection: true, ..session(60_000) };
+    let kept = client.open_session(bound).await.expect("opened");
+    let id = kept.id();
+    while wires.dialled().len() < 2 {
+        client.submit(put("a", "")).await.expect("done");
+    }
+    // It has come over the new connection, behind what binds its sessions.
+    client.submit(put("b", "")).await.expect("done");
+    let first = EndSession { session: id, reason: "process died".into(), unclean: true, binding: Some(0) };
+    town.apply(Command::EndSession(first));
+    assert!(town.read(|it| it.query(&Query::Session(id)).is_ok()), "it is bound to another connection");
+    drop((kept, client));
+    town.until(|it| it.lost == [[id]]).await;
+    assert!(town.read(|it| it.query(&Query::Session(id)).is_err()), "which is lost now");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_operators_want_goes_to_the_node_that_leads() {
+    let town = Town::new();
+    let wires = Wires::new(&town, &["a", "b"], Bounds::default());
+    let client = connect(&wires, &["a"]).await;
+    let asked = |it: Result<Attended, Failure>| match it {
+        Ok(Attended::Cluster(view)) => view.node,
+        other => panic!("{other:?}"),
+    };
+    town.set_leader("b");
+    assert_eq!(asked(client.administer(Administration::Status(AskCluster {})).await), 1, "any node can say");
+    let add = Administration::Add(AddMember { node: 3, peer: "c".into(), client: String::new() });
+    assert_eq!(asked(client.administer(add).await), 2, "it is sent on");
 }
 
 #[tokio::test(start_paused = true)]

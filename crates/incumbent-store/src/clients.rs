@@ -25,6 +25,8 @@ pub(crate) struct Clients {
 /// One client.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Client {
+    /// Who has introduced it; see [`Request::guest`](crate::command::Request::guest).
+    pub(crate) guest: Box<str>,
     /// Which use it was when it was last heard of.
     pub(crate) used: u64,
     /// Requests up to this one are forgotten.
@@ -43,9 +45,9 @@ impl Clients {
     }
 
     /// Takes up a client with this number, which nobody has or had.
-    pub(crate) fn introduce(&mut self, id: u64, limits: &Limits) {
+    pub(crate) fn introduce(&mut self, id: u64, guest: &str, limits: &Limits) {
         self.uses += 1;
-        self.restore(id, Client { used: self.uses, ..Client::default() });
+        self.restore(id, Client { guest: guest.into(), used: self.uses, ..Client::default() });
         while self.clients.len() > limits.clients_max {
             let Some((_, silent)) = self.by_use.pop_first() else { break };
             self.clients.remove(&silent);
@@ -60,8 +62,10 @@ impl Clients {
     }
 
     /// What came of the client's request; `None` if it is new. Forgets what the client has the answers to.
-    pub(crate) fn look_up(&mut self, id: u64, sequence: u64, answered: u64) -> Option<Result<Reply, Refusal>> {
-        let Some(client) = self.clients.get_mut(&id) else { return Some(Err(Refusal::Forgotten)) };
+    pub(crate) fn look_up(&mut self, id: u64, guest: &str, sequence: u64, answered: u64) -> Option<Result<Reply, Refusal>> {
+        // Another guest's is none that this one may know: its outcomes are not told, and nothing is done in its name.
+        let known = self.clients.get_mut(&id).filter(|it| guest.is_empty() || *it.guest == *guest);
+        let Some(client) = known else { return Some(Err(Refusal::Forgotten)) };
         self.uses += 1;
         self.by_use.remove(&(client.used, id));
         client.used = self.uses;
@@ -104,7 +108,7 @@ mod tests {
     const LIMITS: Limits = Limits { clients_max: 2, outcomes_max: 2, outcome_len_max: 64, ..Limits::STANDARD };
 
     fn ask(clients: &mut Clients, id: u64, sequence: u64, answered: u64) -> Option<Result<Reply, Refusal>> {
-        let before = clients.look_up(id, sequence, answered);
+        let before = clients.look_up(id, "", sequence, answered);
         if before.is_none() {
             clients.remember(id, sequence, &Ok(Reply::Done(sequence)), 9, &LIMITS);
         }
@@ -114,7 +118,7 @@ mod tests {
     #[test]
     fn a_repeated_request_is_answered_and_a_forgotten_one_refused() {
         let mut clients = Clients::default();
-        clients.introduce(7, &LIMITS);
+        clients.introduce(7, "", &LIMITS);
         // Out of order, as requests in flight arrive.
         for sequence in [2, 1, 3] {
             assert_eq!(ask(&mut clients, 7, sequence, 0), None);
@@ -128,12 +132,23 @@ mod tests {
     }
 
     #[test]
+    fn a_client_is_known_to_the_guest_who_introduced_it_and_to_one_who_may_everything() {
+        let mut clients = Clients::default();
+        clients.introduce(7, "a", &LIMITS);
+        assert_eq!(clients.look_up(7, "a", 1, 0), None);
+        clients.remember(7, 1, &Ok(Reply::Done(3)), 3, &LIMITS);
+        assert_eq!(clients.look_up(7, "b", 1, 0), Some(Err(Refusal::Forgotten)));
+        assert_eq!(clients.look_up(7, "b", 2, 1), Some(Err(Refusal::Forgotten)), "nor can it make others forget");
+        assert_eq!(clients.look_up(7, "", 1, 0), Some(Ok(Reply::Done(3))));
+    }
+
+    #[test]
     fn the_client_that_was_silent_for_longest_is_forgotten() {
         let mut clients = Clients::default();
-        clients.introduce(1, &LIMITS);
-        clients.introduce(2, &LIMITS);
+        clients.introduce(1, "", &LIMITS);
+        clients.introduce(2, "", &LIMITS);
         assert_eq!(ask(&mut clients, 1, 1, 0), None);
-        clients.introduce(3, &LIMITS);
+        clients.introduce(3, "", &LIMITS);
         assert_eq!(ask(&mut clients, 1, 1, 0), Some(Ok(Reply::Done(1))));
         assert_eq!(ask(&mut clients, 2, 1, 0), Some(Err(Refusal::Forgotten)));
     }
@@ -141,9 +156,9 @@ mod tests {
     #[test]
     fn a_long_answer_is_not_kept_and_that_is_said() {
         let mut clients = Clients::default();
-        clients.introduce(1, &LIMITS);
+        clients.introduce(1, "", &LIMITS);
         let long = Err(Refusal::Malformed("x".repeat(100)));
-        assert_eq!(clients.look_up(1, 1, 0), None);
+        assert_eq!(clients.look_up(1, "", 1, 0), None);
         clients.remember(1, 1, &long, 5, &LIMITS);
         assert_eq!(ask(&mut clients, 1, 1, 0), Some(Err(Refusal::AnswerDropped(5))));
     }

@@ -22,20 +22,24 @@ pub struct Request {
     /// The client has the answers to all its requests up to this one, and will not repeat them.
     #[prost(uint64, tag = "3")]
     pub answered: u64,
+    /// As whom the client was let in; empty for one that may use what is anybody's. Written by the node that lets it in, over whatever came with the request: what a guest has opened, no other
+    /// guest can keep, use or end.
+    #[prost(string, tag = "4")]
+    pub guest: String,
     /// What is asked. `None` is what this version does not know.
-    #[prost(oneof = "Command", tags = "10, 11, 12, 13, 14, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 40, 41, 42, 43")]
+    #[prost(oneof = "Command", tags = "10, 11, 12, 13, 14, 15, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 40, 41, 42, 43")]
     pub command: Option<Command>,
 }
 
 impl Request {
     /// A request that need not be applied only once.
     pub fn of(command: Command) -> Request {
-        Request { client: 0, sequence: 0, answered: 0, command: Some(command) }
+        Request { command: Some(command), ..Request::default() }
     }
 
     /// The client's request with this number.
     pub fn numbered(client: u64, sequence: u64, command: Command) -> Request {
-        Request { client, sequence, answered: 0, command: Some(command) }
+        Request { client, sequence, command: Some(command), ..Request::default() }
     }
 }
 
@@ -57,6 +61,9 @@ pub enum Command {
     /// See [`Expire`].
     #[prost(message, tag = "14")]
     Expire(Expire),
+    /// See [`Bind`].
+    #[prost(message, tag = "15")]
+    Bind(Bind),
     /// See [`Campaign`].
     #[prost(message, tag = "20")]
     Campaign(Campaign),
@@ -120,10 +127,11 @@ pub struct OpenSession {
     /// It ends when it has not been heard of for so long.
     #[prost(uint64, tag = "2")]
     pub ttl_ms: u64,
-    /// Whose it is, for people.
+    /// Whose it is, for people. Of a guest's session the store says `guest/owner`.
     #[prost(string, tag = "3")]
     pub owner: String,
-    /// It wishes to end when its connection is closed by the other side. Kept for the server, which then asks for [`EndSession`].
+    /// It wishes to end when its connection is closed by the other side. Kept for the server, which then asks for [`EndSession`]. Until [`Bind`] says otherwise it is
+    /// bound to the connection that it was opened on, and the number of that binding is 0.
     #[prost(bool, tag = "4")]
     pub ends_with_connection: bool,
     /// A seat or key that it loses without having given it back is nobody's for so long.
@@ -151,6 +159,19 @@ pub struct EndSession {
     /// Its work may still be going on (a connection broke): lock delays hold. Otherwise its owner has ended it.
     #[prost(bool, tag = "3")]
     pub unclean: bool,
+    /// Nothing happens if the session has a later binding than this one: the connection that was lost is not the one that speaks for it now. Without it, it ends however
+    /// it is bound.
+    #[prost(uint64, optional, tag = "4")]
+    pub binding: Option<u64>,
+}
+
+/// Another connection speaks for these sessions from now on, on whichever node. Answers the number of the binding, which rises: an [`EndSession`] for a connection that was
+/// left, however late it comes, does not end what has moved on. Also keeps them alive. Answers which of them are gone.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Bind {
+    /// The sessions.
+    #[prost(uint64, repeated, tag = "1")]
+    pub sessions: Vec<u64>,
 }
 
 /// Ends sessions whose deadline is over, goes on with those that have much attached, and gives away seats whose delay is over. Nothing else ends anything by

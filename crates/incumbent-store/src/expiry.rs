@@ -7,10 +7,11 @@ use alloc::vec::Vec;
 
 use prost::bytes::Bytes;
 
-use crate::command::{EndSession, Expire, KeepAlive, OpenSession};
+use crate::command::{Bind, EndSession, Expire, KeepAlive, OpenSession};
 use crate::event::{Change, SessionEnded};
+use crate::owners::owned_by;
 use crate::refusal::Refusal;
-use crate::reply::{Expired, KeptAlive, Reply};
+use crate::reply::{Bound, Expired, KeptAlive, Reply};
 use crate::store::Store;
 use crate::time::{Stamp, Time};
 
@@ -18,7 +19,8 @@ use crate::time::{Stamp, Time};
 const TURN: usize = 64;
 
 impl Store {
-    pub(crate) fn open_session(&mut self, stamp: Stamp, wanted: &OpenSession) -> Result<Reply, Refusal> {
+    pub(crate) fn open_session(&mut self, stamp: Stamp, guest: &str, wanted: &OpenSession) -> Result<Reply, Refusal> {
+        let wanted = &OpenSession { owner: owned_by(guest, &wanted.owner), ..wanted.clone() };
         if let Some(open) = self.sessions.check(wanted, &self.limits)? {
             self.sessions.keep_alive(open, stamp.at);
             return Ok(Reply::Opened(open));
@@ -27,17 +29,35 @@ impl Store {
         Ok(Reply::Opened(self.sessions.open(wanted, stamp.at, revision)))
     }
 
-    pub(crate) fn keep_alive(&mut self, stamp: Stamp, asked: &KeepAlive) -> Result<Reply, Refusal> {
+    pub(crate) fn keep_alive(&mut self, stamp: Stamp, guest: &str, asked: &KeepAlive) -> Result<Reply, Refusal> {
         if asked.sessions.len() > self.limits.kept_alive_max {
             return Err(Refusal::limit("sessions in one keep-alive", self.limits.kept_alive_max));
         }
-        let gone = asked.sessions.iter().copied().filter(|it| !self.sessions.keep_alive(*it, stamp.at)).collect();
+        let sessions = &mut self.sessions;
+        // Another's is none that this guest could keep.
+        let mut kept = |id| !sessions.is_anothers(id, guest) && sessions.keep_alive(id, stamp.at);
+        let gone = asked.sessions.iter().copied().filter(|it| !kept(*it)).collect();
         Ok(Reply::KeptAlive(KeptAlive { gone }))
+    }
+
+    pub(crate) fn bind(&mut self, stamp: Stamp, guest: &str, asked: &Bind) -> Result<Reply, Refusal> {
+        if asked.sessions.len() > self.limits.kept_alive_max {
+            return Err(Refusal::limit("sessions bound at once", self.limits.kept_alive_max));
+        }
+        let binding = self.journal.advance();
+        let sessions = &mut self.sessions;
+        let mut bound = |id| !sessions.is_anothers(id, guest) && sessions.bind(id, stamp.at, binding);
+        let gone = asked.sessions.iter().copied().filter(|it| !bound(*it)).collect();
+        Ok(Reply::Bound(Bound { binding, gone }))
     }
 
     pub(crate) fn end_session(&mut self, stamp: Stamp, asked: &EndSession) -> Result<Reply, Refusal> {
         self.check_text(&asked.reason)?;
         let reason = if asked.reason.is_empty() { "session ended" } else { &asked.reason };
+        if asked.binding.is_some_and(|lost| self.sessions.require(asked.session).is_ok_and(|it| it.binding > lost)) {
+            // It has moved on: what was lost is a connection that it had left.
+            return Ok(self.done());
+        }
         if !self.begin_ending(asked.session, reason, asked.unclean) {
             return Err(Refusal::SessionGone(asked.session));
         }
@@ -105,7 +125,7 @@ impl Store {
     }
 
     /// Takes from an ending session what is attached to it, so much at most; when nothing is left, it is gone. Answers how much it was.
-    fn drain(&mut self, stamp: Stamp, session: u64, budget: usize) -> usize {
+    pub(crate) fn drain(&mut self, stamp: Stamp, session: u64, budget: usize) -> usize {
         let Some(ending) = self.sessions.any(session).and_then(|it| it.ending.clone()) else { return 0 };
         let mut spent = 0;
         while spent < budget

@@ -20,7 +20,7 @@
 //! ```
 //!
 //! In reading order: what goes in ([`command`], [`keys::transaction`]), what comes out ([`reply`], [`refusal`], [`event`]), what may be asked ([`query`]), who
-//! hears of it ([`watch`]), how it is written ([`encoding`], [`snapshot`]); then the state itself, behind [`store`].
+//! hears of it ([`watch`]), how it is written ([`encoding`], [`snapshot`]) and goes on in another cluster ([`rebirth`]); then the state itself, behind [`store`].
 
 #![no_std]
 
@@ -33,6 +33,7 @@ pub mod event;
 pub mod keys;
 pub mod limits;
 pub mod query;
+pub mod rebirth;
 pub mod refusal;
 pub mod reply;
 pub mod snapshot;
@@ -44,6 +45,7 @@ mod clients;
 mod elections;
 mod expiry;
 mod journal;
+mod owners;
 mod sessions;
 
 pub use prost::Message;

@@ -51,6 +51,8 @@ pub enum Refusal {
     Lagged(u64),
     /// The store is only at this revision.
     Future(u64),
+    /// Whoever asks may not: what is missing.
+    Denied(String),
 }
 
 impl Refusal {
@@ -89,6 +91,7 @@ impl Refusal {
             Refusal::Lagged(revision) => (17, *revision, ""),
             Refusal::Future(revision) => (18, *revision, ""),
             Refusal::Aborted(number) => (19, *number, ""),
+            Refusal::Denied(what) => (20, 0, what.as_str()),
         };
         RefusalOnWire { code, number, what: what.into() }
     }
@@ -116,6 +119,7 @@ impl Refusal {
             17 => Refusal::Lagged(number),
             18 => Refusal::Future(number),
             19 => Refusal::Aborted(number),
+            20 => Refusal::Denied(what),
             later => Refusal::Malformed(alloc::format!("refused for reason {later}, which this version does not know: {what}")),
         }
     }
@@ -161,6 +165,7 @@ impl fmt::Display for Refusal {
             Refusal::Lagged(oldest) => write!(f, "too far behind: the oldest revision is {oldest}"),
             Refusal::Aborted(number) => write!(f, "aborted by the transaction itself, with {number}"),
             Refusal::Future(revision) => write!(f, "not there yet: the store is at revision {revision}"),
+            Refusal::Denied(what) => write!(f, "denied: {what}"),
         }
     }
 }
@@ -173,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_refusal_survives_the_wire_and_a_later_one_is_told() {
-        for code in 1..=19 {
+        for code in 1..=20 {
             let wire = RefusalOnWire { code, number: 7, what: "what".into() };
             let refusal = Refusal::from_wire(wire);
             assert_eq!(Refusal::from_wire(refusal.to_wire()), refusal);

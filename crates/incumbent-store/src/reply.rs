@@ -46,6 +46,9 @@ pub enum Reply {
     /// To [`crate::keys::transaction::Transaction`].
     #[prost(message, tag = "11")]
     Transacted(Transacted),
+    /// To [`crate::command::Bind`].
+    #[prost(message, tag = "12")]
+    Bound(Bound),
 }
 
 /// Which sessions were not kept alive.
@@ -53,6 +56,17 @@ pub enum Reply {
 pub struct KeptAlive {
     /// They are gone.
     #[prost(uint64, repeated, tag = "1")]
+    pub gone: Vec<u64>,
+}
+
+/// Sessions that another connection speaks for.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Bound {
+    /// The number of the binding: greater than all before it.
+    #[prost(uint64, tag = "1")]
+    pub binding: u64,
+    /// They are gone.
+    #[prost(uint64, repeated, tag = "2")]
     pub gone: Vec<u64>,
 }
 
@@ -127,7 +141,7 @@ pub struct Outcome {
     #[prost(message, optional, tag = "21")]
     pub refusal: Option<RefusalOnWire>,
     /// The reply, if it is one.
-    #[prost(oneof = "Reply", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
+    #[prost(oneof = "Reply", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
     pub reply: Option<Reply>,
 }
 

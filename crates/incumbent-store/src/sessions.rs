@@ -12,6 +12,7 @@ use prost::bytes::Bytes;
 
 use crate::command::OpenSession;
 use crate::limits::Limits;
+use crate::owners::is_owned_by;
 use crate::query::SessionView;
 use crate::refusal::Refusal;
 use crate::time::Time;
@@ -36,6 +37,8 @@ pub(crate) struct Session {
     pub(crate) lock_delay_ms: u64,
     pub(crate) owner: Box<str>,
     pub(crate) ends_with_connection: bool,
+    /// Which connection speaks for it; 0 is the one that it was opened on.
+    pub(crate) binding: u64,
     pub(crate) ending: Option<Ending>,
 }
 
@@ -68,6 +71,11 @@ impl Sessions {
 
     pub(crate) fn any(&self, id: u64) -> Option<&Session> {
         self.sessions.get(&id)
+    }
+
+    /// Whether it is there and another guest's.
+    pub(crate) fn is_anothers(&self, id: u64, guest: &str) -> bool {
+        !guest.is_empty() && self.sessions.get(&id).is_some_and(|it| !is_owned_by(&it.owner, guest))
     }
 
     /// Why a session cannot be opened on these terms, or the open one that it is. `None`: it may be opened.
@@ -119,6 +127,7 @@ impl Sessions {
                 lock_delay_ms: wanted.lock_delay_ms,
                 owner: wanted.owner.as_str().into(),
                 ends_with_connection: wanted.ends_with_connection,
+                binding: 0,
                 ending: None,
             },
         );
@@ -146,6 +155,24 @@ impl Sessions {
             session.deadline = deadline;
         }
         true
+    }
+
+    /// Another connection speaks for it. False if it is gone.
+    pub(crate) fn bind(&mut self, id: u64, at: Time, binding: u64) -> bool {
+        if !self.keep_alive(id, at) {
+            return false;
+        }
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.binding = binding;
+        }
+        true
+    }
+
+    /// What it loses is nobody's for as long as its owner may believe that it has it.
+    pub(crate) fn outlast_ttl(&mut self, id: u64) {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.lock_delay_ms = session.lock_delay_ms.max(Time::ZERO.ms_until(Time::ZERO.deadline(session.ttl_ms)));
+        }
     }
 
     /// From now on nothing can be attached to it. False if it was not there or ending already.

@@ -100,6 +100,8 @@ struct SavedSession {
     ending: Option<String>,
     #[prost(bool, tag = "8")]
     unclean: bool,
+    #[prost(uint64, tag = "9")]
+    binding: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, prost::Message)]
@@ -112,6 +114,8 @@ struct SavedClient {
     floor: u64,
     #[prost(message, repeated, tag = "4")]
     outcomes: Vec<SavedOutcome>,
+    #[prost(string, tag = "5")]
+    guest: String,
 }
 
 #[derive(Clone, PartialEq, Eq, prost::Message)]
@@ -258,13 +262,15 @@ impl Store {
                     lock_delay_ms: saved.lock_delay_ms,
                     owner: saved.owner.into(),
                     ends_with_connection: saved.ends_with_connection,
+                    binding: saved.binding,
                     ending: ending.map(|reason| Ending { reason: reason.into(), unclean }),
                 };
                 self.sessions.restore(saved.session, session);
             }
             Kind::Client(saved) => {
                 let outcomes = saved.outcomes.into_iter().map(|it| (it.sequence, it.outcome.into())).collect();
-                self.clients.restore(saved.client, Client { used: saved.used, floor: saved.floor, outcomes });
+                self.clients
+                    .restore(saved.client, Client { guest: saved.guest.into(), used: saved.used, floor: saved.floor, outcomes });
             }
             Kind::Election(board) => {
                 self.put_election_back(loading);
@@ -337,13 +343,14 @@ fn saved_session(id: u64, session: &Session) -> SavedSession {
         ends_with_connection: session.ends_with_connection,
         ending: session.ending.as_ref().map(|it| it.reason.as_ref().into()),
         unclean: session.ending.as_ref().is_some_and(|it| it.unclean),
+        binding: session.binding,
     }
 }
 
 fn saved_client(id: u64, client: &Client) -> SavedClient {
     let outcomes = client.outcomes.iter();
     let outcomes = outcomes.map(|(sequence, outcome)| SavedOutcome { sequence: *sequence, outcome: outcome.to_vec() }).collect();
-    SavedClient { client: id, used: client.used, floor: client.floor, outcomes }
+    SavedClient { client: id, used: client.used, floor: client.floor, outcomes, guest: client.guest.as_ref().into() }
 }
 
 /// Of records as they are written, one after the other: eight bytes at a time, each multiplied into all that came before.

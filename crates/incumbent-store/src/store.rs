@@ -21,7 +21,7 @@ use crate::sessions::Sessions;
 use crate::time::{Stamp, Time};
 
 /// A revision is the term of a token. Long before they do not fit, nothing more is taken: one command may use many.
-const REVISION_MAX: u64 = TERM_MAX - (1 << 24);
+pub(crate) const REVISION_MAX: u64 = TERM_MAX - (1 << 24);
 
 /// The state of the service.
 #[derive(Clone, Debug)]
@@ -89,16 +89,16 @@ impl Store {
     pub fn apply(&mut self, stamp: Stamp, request: Request, events: &mut Vec<Arc<Event>>) -> Result<Reply, Refusal> {
         assert!(stamp.at >= self.now, "cluster time never goes back");
         self.now = stamp.at;
-        let Request { client, sequence, answered, command } = request;
+        let Request { client, sequence, answered, guest, command } = request;
         if client != 0 {
             if sequence == 0 {
                 return Err(Refusal::malformed("requests of a client are counted from 1"));
             }
-            if let Some(outcome) = self.clients.look_up(client, sequence, answered) {
+            if let Some(outcome) = self.clients.look_up(client, &guest, sequence, answered) {
                 return outcome;
             }
         }
-        let outcome = self.carry_out(stamp, command);
+        let outcome = self.carry_out(stamp, &guest, command);
         self.journal.settle(&self.limits, events);
         if client != 0 {
             self.clients.remember(client, sequence, &outcome, self.journal.revision(), &self.limits);
@@ -106,21 +106,23 @@ impl Store {
         outcome
     }
 
-    fn carry_out(&mut self, stamp: Stamp, command: Option<Command>) -> Result<Reply, Refusal> {
+    fn carry_out(&mut self, stamp: Stamp, guest: &str, command: Option<Command>) -> Result<Reply, Refusal> {
         let command = command.ok_or_else(|| Refusal::malformed("a command that this version does not know"))?;
         if self.journal.revision() > REVISION_MAX {
             return Err(Refusal::TokensExhausted);
         }
+        self.check_owner(guest, &command)?;
         match &command {
             Command::Introduce(_) => {
                 let client = self.journal.advance();
-                self.clients.introduce(client, &self.limits);
+                self.clients.introduce(client, guest, &self.limits);
                 Ok(Reply::Introduced(client))
             }
-            Command::OpenSession(it) => self.open_session(stamp, it),
-            Command::KeepAlive(it) => self.keep_alive(stamp, it),
+            Command::OpenSession(it) => self.open_session(stamp, guest, it),
+            Command::KeepAlive(it) => self.keep_alive(stamp, guest, it),
             Command::EndSession(it) => self.end_session(stamp, it),
             Command::Expire(it) => self.expire(stamp, it),
+            Command::Bind(it) => self.bind(stamp, guest, it),
             Command::Campaign(it) => self.campaign(stamp, it),
             Command::Renew(it) => self.renew(stamp, it),
             Command::Proclaim(it) => self.proclaim(stamp, it),

@@ -147,8 +147,10 @@ fn any_command() -> impl Strategy<Value = Command> {
             }
         ),
         1 => prop::collection::vec(number(), 0..5).prop_map(|sessions| Command::KeepAlive(KeepAlive { sessions })),
-        1 => (number(), text(), any::<bool>())
-            .prop_map(|(session, reason, unclean)| Command::EndSession(EndSession { session, reason, unclean })),
+        1 => (number(), text(), any::<bool>(), prop::option::of(number())).prop_map(|(session, reason, unclean, binding)| {
+            Command::EndSession(EndSession { session, reason, unclean, binding })
+        }),
+        1 => prop::collection::vec(number(), 0..5).prop_map(|sessions| Command::Bind(Bind { sessions })),
         2 => number().prop_map(|limit| Command::Expire(Expire { limit })),
         8 => election_command(),
         4 => any_put().prop_map(Command::Put),
@@ -159,10 +161,11 @@ fn any_command() -> impl Strategy<Value = Command> {
 }
 
 fn any_request() -> impl Strategy<Value = Request> {
-    (prop::option::weighted(0.98, any_command()), number(), number(), number()).prop_map(
-        |(command, client, sequence, answered)| {
+    let guest = prop::sample::select(vec!["", "", "a", "b"]).prop_map(str::to_owned);
+    (prop::option::weighted(0.98, any_command()), number(), number(), number(), guest).prop_map(
+        |(command, client, sequence, answered, guest)| {
             let client = if client % 2 == 0 { 0 } else { client };
-            Request { client, sequence, answered, command }
+            Request { client, sequence, answered, guest, command }
         },
     )
 }

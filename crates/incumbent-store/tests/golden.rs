@@ -128,7 +128,15 @@ fn entries() -> Vec<Entry> {
         entry(14, all(vec![Command::Put(Put { session: 103, ..put("/lock", "mine") }), Command::Put(put("/gone", ""))])),
         entry(15, all(vec![Command::Transact(transaction)])),
         entry(16, all(vec![Command::Delete(Delete { span: Some(Span::key("/nested")), wants_previous: false })])),
-        entry(17, all(vec![Command::EndSession(EndSession { session: 103, reason: "process died".into(), unclean: true })])),
+        entry(
+            17,
+            all(vec![Command::EndSession(EndSession {
+                session: 103,
+                reason: "process died".into(),
+                unclean: true,
+                binding: None,
+            })]),
+        ),
         entry(18, all(vec![Command::Evict(Evict { election: election(), token: token(8), reason: "stuck".into() })])),
         entry(19, all(vec![Command::Raise(Raise { election: "raised".into(), above: 5 << 48 })])),
         entry(20, all(vec![Command::Campaign(bid(104, "brief", "x"))])),
@@ -138,6 +146,16 @@ fn entries() -> Vec<Entry> {
         ),
         entry(500, all(vec![Command::Expire(Expire { limit: 10 }), Command::Forget(Forget { election: "raised".into() })])),
         entry(501, all(vec![Command::Compact(Compact { revision: 3 })])),
+        entry(502, all(vec![Command::Bind(Bind { sessions: vec![101, 104] })])),
+        entry(
+            503,
+            all(vec![Command::EndSession(EndSession {
+                session: 101,
+                reason: "process died".into(),
+                unclean: true,
+                binding: Some(0),
+            })]),
+        ),
     ]
 }
 

@@ -34,6 +34,8 @@ struct Session {
     ttl_ms: u64,
     lock_delay_ms: u64,
     deadline: u64,
+    /// How often it was bound.
+    bindings: usize,
 }
 
 #[derive(Clone)]
@@ -205,13 +207,15 @@ struct Trial {
     reloaded: Store,
     model: Model,
     tokens: Vec<(String, String, u64)>,
+    /// The numbers of all bindings of each session, in their order.
+    bindings: std::collections::BTreeMap<u64, Vec<u64>>,
 }
 
 impl Trial {
     fn new() -> Trial {
         let scene = Scene::new();
         let reloaded = scene.store.clone();
-        Trial { scene, reloaded, model: Model::default(), tokens: vec![] }
+        Trial { scene, reloaded, model: Model::default(), tokens: vec![], bindings: Default::default() }
     }
 
     fn ask(&mut self, command: Command) -> Result<Reply, Refusal> {
@@ -254,10 +258,16 @@ impl Trial {
             18 => {
                 self.model.now = self.scene.at.as_nanos();
                 let unclean = b % 2 == 1;
-                let lives = self.model.session(session).is_some();
-                self.model.end(&[session], unclean);
-                let end = EndSession { session, reason: String::new(), unclean };
-                assert_eq!(self.ask(Command::EndSession(end)).is_ok(), lives);
+                // Some speak of a connection: of the newest, or of one that was left.
+                let bindings = self.bindings.get(&session).cloned().unwrap_or_default();
+                let lost = (c >= 4).then(|| bindings.len().saturating_sub(usize::from(c - 4)));
+                let binding = lost.map(|it| it.checked_sub(1).map_or(0, |it| bindings[it]));
+                let lives = self.model.session(session).cloned();
+                if lives.as_ref().is_some_and(|it| lost.is_none_or(|lost| lost >= it.bindings)) {
+                    self.model.end(&[session], unclean);
+                }
+                let end = EndSession { session, reason: String::new(), unclean, binding };
+                assert_eq!(self.ask(Command::EndSession(end)).is_ok(), lives.is_some());
             }
             19..=20 => {
                 self.model.now = self.scene.at.as_nanos();
@@ -273,19 +283,33 @@ impl Trial {
                 let pieces: Vec<Vec<u8>> = self.reloaded.save().collect();
                 self.reloaded = Store::load(&pieces).expect("just saved");
             }
+            23 => self.bind(session),
             _ => self.scene.pass_ms(u64::from(a) * 40 + u64::from(b) * 150),
         }
+    }
+
+    fn bind(&mut self, session: u64) {
+        self.model.now = self.scene.at.as_nanos();
+        self.model.keep_alive(session);
+        let bound = self.ask(Command::Bind(Bind { sessions: vec![session] }));
+        let Ok(Reply::Bound(bound)) = bound else { panic!("{bound:?}") };
+        let Some(lives) = self.model.session(session) else { return assert_eq!(bound.gone, [session]) };
+        let bindings = self.bindings.entry(session).or_default();
+        // A session of the same number that was there before had bindings too.
+        assert!(bindings.iter().all(|it| *it < bound.binding), "bindings rise");
+        bindings.push(bound.binding);
+        lives.bindings = bindings.len();
     }
 
     fn open(&mut self, id: u64, a: u8, b: u8) {
         let (ttl_ms, lock_delay_ms) = (100 + u64::from(a) * 70, if b.is_multiple_of(3) { 200 } else { 0 });
         self.model.now = self.scene.at.as_nanos();
-        let fresh = Session { id, ttl_ms, lock_delay_ms, deadline: self.model.deadline(ttl_ms) };
+        let fresh = Session { id, ttl_ms, lock_delay_ms, deadline: self.model.deadline(ttl_ms), bindings: 0 };
         let expected = match self.model.session(id) {
             Some(open) => {
                 let same = open.ttl_ms == ttl_ms && open.lock_delay_ms == lock_delay_ms;
                 if same {
-                    *open = fresh;
+                    *open = Session { bindings: open.bindings, ..fresh };
                 }
                 same
             }
@@ -353,7 +377,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_store_does_what_the_model_does(steps in prop::collection::vec((0u8..26, 0u8..8, 0u8..8, 0u8..8), 1..120)) {
+    fn the_store_does_what_the_model_does(steps in prop::collection::vec((0u8..27, 0u8..8, 0u8..8, 0u8..8), 1..120)) {
         let mut trial = Trial::new();
         for step in steps {
             trial.step(step);

@@ -116,6 +116,50 @@ fn what_was_lost_with_a_session_is_not_found_again_with_another() {
     assert_eq!(scene.look("z").candidates.len(), 2);
 }
 
+/// A connection that was left is closed late, by a network that had kept the news: the session has moved on, and stays.
+#[test]
+fn a_late_end_of_a_connection_does_not_end_what_has_moved_to_another() {
+    let mut scene = Scene::new();
+    let (session, other) = (scene.open(1000), scene.open(1000));
+    let token = scene.win(bid(session, "e", "a"));
+    let lose = |binding| {
+        Command::EndSession(EndSession { session, reason: "process died".into(), unclean: true, binding: Some(binding) })
+    };
+    let bind = |scene: &mut Scene, sessions: Vec<u64>| match scene.ask(Command::Bind(Bind { sessions })) {
+        Ok(Reply::Bound(bound)) => bound,
+        other => panic!("{other:?}"),
+    };
+    let first = bind(&mut scene, vec![session, 999, other]);
+    assert_eq!(first.gone, [999]);
+    let second = bind(&mut scene, vec![session]);
+    assert!(second.binding > first.binding, "bindings rise");
+    for late in [0, first.binding] {
+        scene.ask(lose(late)).expect("nothing happens");
+        assert_eq!(scene.leaders("e"), [("a".to_owned(), token)], "it has left connection {late}");
+    }
+    let again = scene.store.save().collect::<Vec<_>>();
+    scene.store = incumbent_store::store::Store::load(&again).expect("just saved");
+    scene.ask(lose(first.binding)).expect("nothing happens");
+    assert_eq!(scene.leaders("e").len(), 1, "a snapshot knows the binding");
+    scene.ask(lose(second.binding)).expect("ended");
+    assert!(scene.leaders("e").is_empty(), "the connection that spoke for it is gone");
+    assert_eq!(scene.ask(lose(second.binding)), Err(Refusal::SessionGone(session)));
+    assert_eq!(bind(&mut scene, vec![session]).gone, [session]);
+}
+
+#[test]
+fn a_session_that_was_never_bound_again_ends_with_the_connection_it_was_opened_on() {
+    let mut scene = Scene::new();
+    let session = scene.open(1000);
+    let before = scene.store.expiry();
+    scene.pass_ms(10);
+    scene.ask(Command::Bind(Bind { sessions: vec![] })).expect("nothing to bind");
+    assert_eq!(scene.store.expiry(), before);
+    let lose = EndSession { session, reason: String::new(), unclean: true, binding: Some(0) };
+    scene.ask(Command::EndSession(lose)).expect("ended");
+    assert_eq!(scene.heard(), ["session ended: session ended"]);
+}
+
 #[test]
 fn a_lock_delay_follows_an_unclean_end_and_no_other() {
     for (unclean, delayed) in [(true, true), (false, false)] {
@@ -124,7 +168,9 @@ fn a_lock_delay_follows_an_unclean_end_and_no_other() {
         let session = scene.open_as(OpenSession { ttl_ms: 1000, lock_delay_ms: 5000, ..OpenSession::default() }).expect("opened");
         scene.win(bid(session, "e", "a"));
         scene.wait(bid(other, "e", "b"));
-        scene.ask(Command::EndSession(EndSession { session, reason: "process died".into(), unclean })).expect("ended");
+        scene
+            .ask(Command::EndSession(EndSession { session, reason: "process died".into(), unclean, binding: None }))
+            .expect("ended");
         assert_eq!(scene.leaders("e").is_empty(), delayed);
         assert_eq!(scene.look("e").past[0].reason, "process died");
         scene.pass_ms(5000);

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::frame::{Inbox, REQUEST_MAX};
-use crate::message::{Bound, NotNow, Pong, Unknown};
+use crate::message::{Bound, NotNow, Pong, Sessions, Unknown};
 
 fn sent(docket: &Docket) -> Vec<ToServer> {
     let mut inbox = Inbox::new();

@@ -9,7 +9,6 @@ mod outbox;
 mod telling;
 mod weight;
 
-use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,14 +22,15 @@ use prost::{DecodeError, Message};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::time::timeout;
 
+use crate::administration::{Administer, Administration};
 use crate::frame::{self, BadFrame, GREETING_MAX, Inbox, KEPT_MAX, REQUEST_MAX};
 use crate::message::{
-    Asked, Bound, Hello, Inquiry, Objection, Pong, ToClient, ToServer, Told, TurnedAway, VERSION, VERSION_OLDEST, WatchFrom,
+    Asked, Hello, Inquiry, Objection, Pong, Sessions, ToClient, ToServer, Told, TurnedAway, VERSION, VERSION_OLDEST, WatchFrom,
     Welcome,
 };
 
 pub use belfry::Belfry;
-pub use outbox::{Bell, Owed, Reading};
+pub use outbox::{Bell, Binding, Lost, Owed, Reading};
 use outbox::{Kind, Outbox};
 use telling::Teller;
 
@@ -69,15 +69,16 @@ pub trait Service {
     /// [`Standing::revision`] says so.
     fn events(&self, asked: ReadEvents, reading: Reading);
 
-    /// A connection will speak for these sessions.
-    ///
-    /// # Errors
-    /// If the client may not.
-    fn bind(&self, guest: &Self::Guest, sessions: &[u64]) -> Result<(), Refusal>;
+    /// A connection wants to speak for sessions: [`Binding`] says which, and takes the answer, now or later.
+    fn bind(&self, guest: &Self::Guest, binding: Binding);
 
-    /// The client's machine has closed a connection without a goodbye: its process has died, most likely. Those of its sessions that wished so end. Connections that end in any other way,
-    /// by silence or because they were cut off here, are not told: their sessions have their deadlines.
-    fn lost(&self, guest: &Self::Guest, sessions: Vec<u64>);
+    /// Does what an operator wants, now or later.
+    fn administer(&self, guest: &Self::Guest, administration: Administration, owed: Owed);
+
+    /// The client's machine has closed a connection without a goodbye: its process has died, most likely. Those of its sessions that wished so end, unless they have a later binding: by
+    /// [`EndSession`](incumbent_store::command::EndSession) with its number. Connections that end in any other way, by silence or because they were cut off here, are not told: their sessions
+    /// have their deadlines.
+    fn lost(&self, guest: &Self::Guest, sessions: Vec<Lost>);
 }
 
 /// How things stand at a node.
@@ -170,7 +171,7 @@ pub async fn serve<S: Service, C: AsyncRead + AsyncWrite>(connection: C, begun: 
         Err(_) => return Closed::Handshake,
     };
     let outbox = Outbox::new();
-    let mut counter = Counter { service, guest: &guest, bounds, outbox: &outbox, sessions: BTreeSet::new(), goodbye: false };
+    let mut counter = Counter { service, guest: &guest, bounds, outbox: &outbox, goodbye: false };
     let closed = tokio::select! {
         closed = counter.read(&mut reader, &mut inbox) => closed,
         closed = write(&mut writer, &outbox, service, bounds) => closed,
@@ -178,8 +179,9 @@ pub async fn serve<S: Service, C: AsyncRead + AsyncWrite>(connection: C, begun: 
     match (counter.goodbye, closed) {
         (true, _) => Closed::Goodbye,
         (false, Closed::ByClient) => {
-            if !counter.sessions.is_empty() {
-                service.lost(&guest, std::mem::take(&mut counter.sessions).into_iter().collect());
+            let lost = outbox.lose();
+            if !lost.is_empty() {
+                service.lost(&guest, lost);
             }
             Closed::ByClient
         }
@@ -274,8 +276,6 @@ struct Counter<'a, S: Service> {
     guest: &'a S::Guest,
     bounds: &'a Bounds,
     outbox: &'a Arc<Outbox>,
-    /// This connection speaks for them.
-    sessions: BTreeSet<u64>,
     goodbye: bool,
 }
 
@@ -325,17 +325,23 @@ impl<S: Service> Counter<'_, S> {
                     self.service.unwatch(watcher);
                 }
             }
-            Some(Asked::Bind(bound)) => self.bind(id, bound.sessions),
-            Some(Asked::Unbind(unbound)) => self.sessions.retain(|it| !unbound.sessions.contains(it)),
+            Some(Asked::Bind(bound)) => self.bind(id, bound, len),
+            Some(Asked::Unbind(unbound)) => self.outbox.unbind(&unbound.sessions),
             Some(Asked::Ping(_)) => {
                 // First the revision: what happened up to it has rung its bell, so a watch that has something to tell is seen below.
                 let Standing { revision, leader, leads, .. } = self.service.standing();
                 let told = if self.outbox.has_told() { revision } else { 0 };
                 self.outbox.tell(&ToClient::new(id, Told::Pong(Pong { told, leader, leads })));
             }
+            Some(Asked::Administer(Administer { administration: Some(wanted) })) => {
+                self.service.administer(self.guest, wanted, self.outbox.owe(id, Kind::Command, len));
+            }
+            Some(Asked::Administer(Administer { administration: None })) => {
+                refuse("a kind of administration that this version does not know")
+            }
             Some(Asked::Goodbye(_)) => {
                 self.goodbye = true;
-                self.sessions.clear();
+                self.outbox.unbind_all();
             }
         }
         Ok(())
@@ -364,19 +370,13 @@ impl<S: Service> Counter<'_, S> {
         }
     }
 
-    fn bind(&mut self, id: u64, sessions: Vec<u64>) {
-        if self.sessions.len() + sessions.len() > self.bounds.sessions_max {
+    fn bind(&mut self, id: u64, wanted: Sessions, len: usize) {
+        if self.outbox.bound() + wanted.sessions.len() > self.bounds.sessions_max {
             let max = self.bounds.sessions_max as u64;
             self.outbox.refuse(id, &Refusal::Limit { what: "sessions bound to a connection".to_owned(), max });
             return;
         }
-        match self.service.bind(self.guest, &sessions) {
-            Ok(()) => {
-                self.sessions.extend(sessions);
-                self.outbox.tell(&ToClient::new(id, Told::Bound(Bound {})));
-            }
-            Err(refusal) => self.outbox.refuse(id, &refusal),
-        }
+        self.service.bind(self.guest, self.outbox.expect_binding(id, wanted, len));
     }
 }
 

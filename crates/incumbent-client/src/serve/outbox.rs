@@ -12,8 +12,9 @@ use prost::Message;
 use tokio::sync::Notify;
 
 use super::Bounds;
+use crate::administration::{Administered, Attended};
 use crate::frame::{self, ANSWER_MAX};
-use crate::message::{NotNow, ToClient, Told, Unknown};
+use crate::message::{Bound, NotNow, Sessions, ToClient, Told, Unknown};
 
 /// What waits to be sent. Its lock is held for the length of an encoding, and no service is called under it.
 #[derive(Debug)]
@@ -42,6 +43,10 @@ struct Waiting {
     reading: bool,
     /// It has been read.
     read: Option<Read>,
+    /// Sessions that this connection speaks for, by the numbers of their bindings; none while that is not known.
+    bound: BTreeMap<u64, Option<u64>>,
+    /// The client's machine has closed the connection.
+    lost: bool,
     closed: bool,
 }
 
@@ -241,6 +246,65 @@ impl Outbox {
         true
     }
 
+    /// How many sessions the connection speaks for.
+    pub(super) fn bound(&self) -> usize {
+        self.waiting().bound.len()
+    }
+
+    /// The service is about to bind these.
+    pub(super) fn expect_binding(self: &Arc<Outbox>, id: u64, wanted: Sessions, len: usize) -> Binding {
+        let Sessions { sessions, again } = wanted;
+        let mut waiting = self.waiting();
+        for session in &sessions {
+            waiting.bound.entry(*session).or_insert(None);
+        }
+        drop(waiting);
+        Binding { owed: self.owe(id, Kind::Question, len), sessions, again }
+    }
+
+    pub(super) fn unbind(&self, sessions: &[u64]) {
+        let mut waiting = self.waiting();
+        for session in sessions {
+            waiting.bound.remove(session);
+        }
+    }
+
+    pub(super) fn unbind_all(&self) {
+        self.waiting().bound.clear();
+    }
+
+    /// The client's machine has closed the connection: what it spoke for. Bindings that are under way say so when they are done.
+    pub(super) fn lose(&self) -> Vec<Lost> {
+        let mut waiting = self.waiting();
+        waiting.lost = true;
+        waiting.bound.iter().filter_map(|(session, binding)| Some(Lost { session: *session, binding: (*binding)? })).collect()
+    }
+
+    /// These are bound under this number. What ends at once, because the connection was lost meanwhile.
+    fn has_bound(&self, sessions: &[u64], number: u64) -> Vec<Lost> {
+        let mut waiting = self.waiting();
+        let lost = waiting.lost;
+        let mut end = Vec::new();
+        for session in sessions {
+            // One that is not there was unbound while it was being bound.
+            if let Some(binding) = waiting.bound.get_mut(session) {
+                *binding = Some(binding.map_or(number, |it| it.max(number)));
+                end.extend(lost.then_some(Lost { session: *session, binding: number }));
+            }
+        }
+        end
+    }
+
+    /// These are not: those that never were are forgotten.
+    fn has_not_bound(&self, sessions: &[u64]) {
+        let mut waiting = self.waiting();
+        for session in sessions {
+            if waiting.bound.get(session) == Some(&None) {
+                waiting.bound.remove(session);
+            }
+        }
+    }
+
     /// Nothing will be sent any more. The service's numbers of all watches.
     pub(super) fn close(&self) -> Vec<u64> {
         let mut waiting = self.waiting();
@@ -280,6 +344,16 @@ impl Owed {
     /// The answer to a question.
     pub fn answer(self, answered: Answered) {
         let told = ToClient::new(self.id, Told::Answered(answered));
+        if told.encoded_len() <= ANSWER_MAX {
+            self.pay(told);
+        } else {
+            self.refuse(&Refusal::Limit { what: "bytes of an answer".to_owned(), max: ANSWER_MAX as u64 });
+        }
+    }
+
+    /// What came of something that an operator wanted.
+    pub fn administered(self, attended: Attended) {
+        let told = ToClient::new(self.id, Told::Administered(Administered { attended: Some(attended) }));
         if told.encoded_len() <= ANSWER_MAX {
             self.pay(told);
         } else {
@@ -330,6 +404,59 @@ impl Drop for Owed {
             };
             self.settle(&ToClient::new(self.id, told));
         }
+    }
+}
+
+/// A session whose connection the client's machine has closed.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Lost {
+    /// The session.
+    pub session: u64,
+    /// The number of the binding that was lost: a later one keeps the session.
+    pub binding: u64,
+}
+
+/// Sessions that a connection wants to speak for. Dropped, they are not bound, and the client asks again.
+#[derive(Debug)]
+#[must_use = "somebody waits for the answer"]
+pub struct Binding {
+    owed: Owed,
+    sessions: Vec<u64>,
+    again: bool,
+}
+
+impl Binding {
+    /// The sessions.
+    pub fn sessions(&self) -> &[u64] {
+        &self.sessions
+    }
+
+    /// Whether they may be bound to another connection, here or on another node: then it takes a [`Bind`](incumbent_store::command::Bind) in the log, and its number. If not, they were opened on
+    /// this one, and their number is 0.
+    pub fn again(&self) -> bool {
+        self.again
+    }
+
+    /// They are bound under this number, and the log says so. What is answered has lost its connection meanwhile, and is to be treated as [`Service::lost`](super::Service::lost) says.
+    #[must_use = "they would live on until their deadline"]
+    pub fn done(self, number: u64) -> Vec<Lost> {
+        let Binding { owed, sessions, .. } = self;
+        let lost = owed.outbox.has_bound(&sessions, number);
+        let told = ToClient::new(owed.id, Told::Bound(Bound {}));
+        owed.pay(told);
+        lost
+    }
+
+    /// The client may not.
+    pub fn refuse(self, refusal: &Refusal) {
+        self.owed.outbox.has_not_bound(&self.sessions);
+        self.owed.refuse(refusal);
+    }
+
+    /// Not now; the client asks again.
+    pub fn not_now(self, not_now: NotNow) {
+        self.owed.outbox.has_not_bound(&self.sessions);
+        self.owed.not_now(not_now);
     }
 }
 

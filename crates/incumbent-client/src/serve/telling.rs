@@ -109,9 +109,10 @@ mod tests {
     use incumbent_store::watch::Interest;
 
     use super::*;
+    use crate::administration::Administration;
     use crate::frame::{ANSWER_MAX, Inbox};
     use crate::message::{Hello, Inquiry, Objection};
-    use crate::serve::{Bell, Owed, Reading, Standing};
+    use crate::serve::{Bell, Binding, Lost, Owed, Reading, Standing};
 
     /// A thousand events of 50 KiB, ten at each revision.
     struct Talkative;
@@ -144,10 +145,11 @@ mod tests {
             let events = (asked.from..next).flat_map(|revision| (0..10).map(move |_| revision)).map(event).collect();
             reading.done(Ok(Events { events, next }));
         }
-        fn bind(&self, (): &(), _: &[u64]) -> Result<(), Refusal> {
-            Ok(())
-        }
-        fn lost(&self, (): &(), _: Vec<u64>) {}
+        fn bind(&self, (): &(), _: Binding) {}
+
+        fn administer(&self, (): &(), _: Administration, _: Owed) {}
+
+        fn lost(&self, (): &(), _: Vec<Lost>) {}
     }
 
     #[test]

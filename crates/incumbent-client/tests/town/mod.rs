@@ -8,15 +8,16 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use incumbent_client::administration::{Administration, Attended, ClusterView};
 use incumbent_client::message::{Hello, Inquiry, NotNow, Objection};
-use incumbent_client::serve::{Belfry, Bell, Bounds, Closed, Owed, Reading, Service, Standing, serve};
-use incumbent_store::command::{Campaign, Command, EndSession, Expire, OpenSession, Request};
+use incumbent_client::serve::{Belfry, Bell, Binding, Bounds, Closed, Lost, Owed, Reading, Service, Standing, serve};
+use incumbent_store::command::{Bind, Campaign, Command, EndSession, Expire, OpenSession, Request};
 use incumbent_store::event::Event;
 use incumbent_store::keys::transaction::Put;
 use incumbent_store::limits::Limits;
 use incumbent_store::query::{Answer, Answered, Query, ReadEvents};
 use incumbent_store::refusal::Refusal;
-use incumbent_store::reply::Outcome;
+use incumbent_store::reply::{Outcome, Reply};
 use incumbent_store::store::Store;
 use incumbent_store::time::{Stamp, Time};
 use incumbent_store::watch::Interest;
@@ -288,16 +289,33 @@ impl Service for Node {
         }
     }
 
-    fn bind(&self, (): &(), _: &[u64]) -> Result<(), Refusal> {
-        Ok(())
+    fn bind(&self, (): &(), binding: Binding) {
+        let mut number = 0;
+        if binding.again() {
+            let bound = self.town.apply(Command::Bind(Bind { sessions: binding.sessions().to_vec() }));
+            let Ok(Reply::Bound(bound)) = bound.result() else { panic!("not bound") };
+            number = bound.binding;
+        }
+        let lost = binding.done(number);
+        assert!(lost.is_empty(), "it was done at once");
     }
 
-    fn lost(&self, (): &(), sessions: Vec<u64>) {
-        for session in &sessions {
-            let end = EndSession { session: *session, reason: "process died".to_owned(), unclean: true };
-            self.town.apply(Command::EndSession(end));
+    fn administer(&self, (): &(), administration: Administration, owed: Owed) {
+        let leader = self.town.state().leader.clone();
+        if leader == self.address || matches!(administration, Administration::Status(_)) {
+            let view = ClusterView { node: u32::try_from(self.number).expect("small"), ..ClusterView::default() };
+            owed.administered(Attended::Cluster(view));
+        } else {
+            owed.not_now(NotNow { why: "another leads".to_owned(), leader, retry_after_ms: 0 });
         }
-        self.town.note(|it| it.lost.push(sessions));
+    }
+
+    fn lost(&self, (): &(), sessions: Vec<Lost>) {
+        for Lost { session, binding } in &sessions {
+            let (reason, binding) = ("process died".to_owned(), Some(*binding));
+            self.town.apply(Command::EndSession(EndSession { session: *session, reason, unclean: true, binding }));
+        }
+        self.town.note(|it| it.lost.push(sessions.iter().map(|it| it.session).collect()));
     }
 }
 

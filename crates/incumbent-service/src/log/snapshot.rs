@@ -30,6 +30,8 @@ pub const PIECE_LENGTH_MAX: usize = 1 << 20;
 const UNSYNCED_MAX: u64 = 8 << 20;
 const PREFIX: &str = "snapshot-";
 const INCOMING: &str = "incoming-";
+/// By its ending it goes when the directory is opened again, should its reader be killed.
+const COPY: &str = "copy.new";
 
 /// A snapshot that is whole.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -88,7 +90,15 @@ impl<D: Disk> Snapshots<D> {
 
     /// Begins a snapshot of the state after `mark`. `context` is what must be known before the first piece.
     pub fn begin(&self, mark: Mark, context: &[u8]) -> Result<SnapshotWriter<D>, Failure> {
-        let name = format!("{}.new", Snapshot { mark, length: 0, checksum: 0 }.name());
+        self.begin_as(format!("{}.new", Snapshot { mark, length: 0, checksum: 0 }.name()), mark, context)
+    }
+
+    /// Begins a copy for somebody to take away ([`SnapshotWriter::detach`]): in the same form, and none of the directory's snapshots.
+    pub fn begin_copy(&self, mark: Mark, context: &[u8]) -> Result<SnapshotWriter<D>, Failure> {
+        self.begin_as(COPY.to_owned(), mark, context)
+    }
+
+    fn begin_as(&self, name: String, mark: Mark, context: &[u8]) -> Result<SnapshotWriter<D>, Failure> {
         let file = self.disk.create(&name, 0).map_err(|error| Failure::of_write(&error))?;
         let snapshots = self.clone();
         let mut writer = SnapshotWriter { snapshots, file, name, mark, length: 0, checksum: 0, unsynced: 0, committed: false };
@@ -184,14 +194,29 @@ impl<D: Disk> SnapshotWriter<D> {
 
     /// Makes it safe, and removes older ones.
     pub fn commit(mut self) -> Result<Snapshot, Failure> {
-        let mut end = self.length.to_le_bytes().to_vec();
-        end.extend(self.checksum.to_le_bytes());
-        self.frame(FrameKind::End, &end)?;
+        self.end()?;
         self.file.sync().map_err(|error| Failure::of_sync(&error))?;
         let snapshot = Snapshot { mark: self.mark, length: self.length, checksum: self.checksum };
         self.snapshots.settle(snapshot, &self.name)?;
         self.committed = true;
         Ok(snapshot)
+    }
+
+    /// Makes it a file without a name, whole, that is there for as long as it is read.
+    pub fn detach(mut self) -> Result<SnapshotReader<D>, Failure> {
+        self.end()?;
+        let file = self.snapshots.disk.open(&self.name).map_err(|error| Failure::of_write(&error))?;
+        let broken = |why: Rejected| match why {
+            Rejected::Failed(failure) => failure,
+            Rejected::Damaged(_) | Rejected::Newer(_) => Failure::Broken { error: why.to_string() },
+        };
+        SnapshotReader::of(file, &self.name).map_err(broken)
+    }
+
+    fn end(&mut self) -> Result<(), Failure> {
+        let mut end = self.length.to_le_bytes().to_vec();
+        end.extend(self.checksum.to_le_bytes());
+        self.frame(FrameKind::End, &end)
     }
 
     fn frame(&mut self, kind: FrameKind, content: &[u8]) -> Result<(), Failure> {
@@ -224,6 +249,16 @@ pub struct SnapshotReader<D: Disk> {
 }
 
 impl<D: Disk> SnapshotReader<D> {
+    /// A file that a snapshot or a copy was written to, wherever it is now. All of it is read once, and checked.
+    pub fn of(file: D::File, name: &str) -> Result<SnapshotReader<D>, Rejected> {
+        let length = file.length().map_err(|error| Rejected::Failed(Failure::of_write(&error)))?;
+        let mut frames = Frames { file, name: name.to_owned(), length, offset: 0, checksum: 0 };
+        let whole = frames.whole().map_err(|wrong| wrong.rejected(name))?;
+        (frames.offset, frames.checksum) = (0, 0);
+        let (_, context) = frames.head().map_err(|wrong| wrong.rejected(name))?;
+        Ok(SnapshotReader { snapshot: whole, context, frames })
+    }
+
     /// Which one.
     pub fn snapshot(&self) -> Snapshot {
         self.snapshot
@@ -450,6 +485,11 @@ impl<F: DiskFile> Frames<F> {
 
     /// Whether it is `snapshot`, and whole.
     fn check(&mut self, snapshot: Snapshot) -> Result<(), Wrong> {
+        if self.whole()? == snapshot { Ok(()) } else { Err(Wrong::Damaged(0, "it is another snapshot than was announced")) }
+    }
+
+    /// Which one it is, if it is whole.
+    fn whole(&mut self) -> Result<Snapshot, Wrong> {
         let (mark, _) = self.head()?;
         let mut last = FrameKind::Head;
         while let Some((kind, _)) = self.next()? {
@@ -458,10 +498,7 @@ impl<F: DiskFile> Frames<F> {
         if last != FrameKind::End {
             return Err(Wrong::Damaged(self.length, "it is cut off"));
         }
-        if (Snapshot { mark, length: self.offset, checksum: self.checksum }) != snapshot {
-            return Err(Wrong::Damaged(0, "it is another snapshot than was announced"));
-        }
-        Ok(())
+        Ok(Snapshot { mark, length: self.offset, checksum: self.checksum })
     }
 }
 

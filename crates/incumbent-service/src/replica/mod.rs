@@ -56,7 +56,7 @@ mod settings;
 mod streams;
 mod tempo;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use incumbent_protocol::protocol::{NodeId, Term};
@@ -266,6 +266,12 @@ impl Replica {
     /// The members.
     pub fn roll(&self) -> &Roll {
         self.engine.roll()
+    }
+
+    /// How far behind the end of the log the others are, if this node leads and has heard of it from them.
+    pub fn lags(&self) -> BTreeMap<NodeId, u64> {
+        let others = self.engine.roll().everyone().into_iter().filter(|it| *it != self.id && self.engine.leads());
+        others.filter_map(|it| Some((it, self.engine.lag(it)?))).collect()
     }
 
     /// The term of an entry, if it is here.

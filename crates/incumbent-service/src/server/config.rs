@@ -8,6 +8,8 @@ use incumbent_peer::packet::FREIGHT_MAX;
 use incumbent_peer::switchboard::{Peer, Security};
 use incumbent_protocol::protocol::NodeId;
 
+use super::tls::Admission;
+use super::turnstile::Pace;
 use crate::log::{Options, Refused};
 use crate::replica::{BadRoll, BadStart, Settings};
 
@@ -53,6 +55,31 @@ pub(super) const PATIENCES_TO_TRUST: u32 = 10;
 /// More connections of clients than this are not let in.
 pub(super) const CONNECTIONS_MAX: usize = 10_000;
 
+/// More connections of clients than this from one address are not let in.
+pub(super) const CONNECTIONS_PER_ADDRESS_MAX: usize = 4_000;
+
+/// New connections of all clients. All who were connected to a node that has died come to the others at once, so the burst is as large as what is taken in; but each costs a handshake
+/// of the thread that serves everybody.
+pub(super) const NEW_CONNECTIONS: Pace = Pace { burst: 10_000, every: Duration::from_micros(500) };
+
+/// New connections from one address.
+pub(super) const NEW_CONNECTIONS_PER_ADDRESS: Pace = Pace { burst: 4_000, every: Duration::from_millis(2) };
+
+/// Bad tokens from one address.
+pub(super) const REFUSED_LOGINS: Pace = Pace { burst: 20, every: Duration::from_secs(1) };
+
+/// So many addresses are remembered for the limits above, besides those from where somebody is connected.
+pub(super) const ADDRESSES_REMEMBERED_MAX: usize = 20_000;
+
+/// Connections that have not said who they are. One more, and the oldest of them is ended: so nobody keeps others out by saying nothing (C87).
+pub(super) const STRANGERS_MAX: usize = 1_000;
+
+/// Certificates and tokens are looked at so often: what is withdrawn is so within this time (C96).
+pub(super) const FILES_LOOKED_AT: Duration = Duration::from_millis(500);
+
+const _: () = assert!(CONNECTIONS_PER_ADDRESS_MAX < CONNECTIONS_MAX && STRANGERS_MAX < CONNECTIONS_PER_ADDRESS_MAX);
+const _: () = assert!(ADDRESSES_REMEMBERED_MAX > CONNECTIONS_MAX, "or those who are in fill it");
+
 /// A node that closes waits so many election timeouts for a successor, and for what is in flight.
 pub(super) const TIMEOUTS_TO_CLOSE: u32 = 20;
 
@@ -69,7 +96,13 @@ pub struct Config {
     pub listen: String,
     /// Host and port for clients. Port 0 takes any; without it, the node serves through its [`Handle`](super::Handle) alone.
     pub clients: Option<String>,
-    /// The other members and where they are.
+    /// Who is let in there. On loopback this may be anybody.
+    pub admission: Admission,
+    /// Where the other members reach it, if that is not the address on which it listens.
+    pub peer_address: Option<String>,
+    /// Where clients reach it, if that is not the address on which it listens to them.
+    pub client_address: Option<String>,
+    /// The other members and where they are. Once there is a cluster that knows better, that counts (members.rs): of a newcomer's, one that answers is enough.
     pub peers: Vec<Peer>,
     /// What an empty directory means.
     pub beginning: Beginning,
@@ -99,6 +132,9 @@ impl Config {
             directory: directory.into(),
             listen: "127.0.0.1:0".to_owned(),
             clients: None,
+            admission: Admission::default(),
+            peer_address: None,
+            client_address: None,
             peers: Vec::new(),
             beginning: Beginning::Founds,
             security: Security::Open,
@@ -167,6 +203,8 @@ pub enum NotStarted {
     Lines(String),
     /// It cannot listen to clients.
     Clients(String),
+    /// It would listen to anybody on the network, without TLS or tokens.
+    Exposed(String),
     /// The system gives it no thread.
     System(String),
 }
@@ -188,7 +226,7 @@ impl fmt::Display for NotStarted {
                 "the snapshot cannot be read: {why}; bring the file back, or remove this node from the cluster and add it under a new id with an empty directory"
             ),
             NotStarted::Members(bad) => write!(f, "these members make no cluster ({bad:?}): correct the list of peers"),
-            NotStarted::Lines(why) | NotStarted::Clients(why) => f.write_str(why),
+            NotStarted::Lines(why) | NotStarted::Clients(why) | NotStarted::Exposed(why) => f.write_str(why),
             NotStarted::System(why) => write!(f, "the system refuses: {why}"),
         }
     }

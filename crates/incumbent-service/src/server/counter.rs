@@ -5,18 +5,22 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use incumbent_client::administration::Administration;
 use incumbent_client::message::{self, Hello, Inquiry, Objection};
-use incumbent_client::serve::{Bell, Owed, Reading, Service, Standing};
-use incumbent_store::command::Request;
+use incumbent_client::serve::{Bell, Binding, Lost, Owed, Reading, Service, Standing};
+use incumbent_store::command::{Bind, Command, Request};
 use incumbent_store::query::ReadEvents;
 use incumbent_store::refusal::Refusal;
-use incumbent_store::reply;
+use incumbent_store::reply::{self, Reply};
 use incumbent_store::watch::Interest;
 use tokio::sync::mpsc;
 
+use super::administration::Unattended;
 use super::config::{ORDERS_MAX, WATCHES_MAX};
 use super::desk::Asker;
 use super::handle::{Consistency, NotNow, Order, Outcome, Unanswered, Why};
+use super::visit::Visit;
+use crate::rights::{Errand, Guest};
 
 /// A client waits so long before it asks again what could not be done now: about as long as another node needs to be elected.
 const RETRY_AFTER_MS: u64 = 10;
@@ -79,6 +83,7 @@ pub(super) struct Counter {
     calls: mpsc::UnboundedSender<Order>,
     waiting: Arc<AtomicUsize>,
     watchers: Arc<Watchers>,
+    visit: Arc<Visit>,
 }
 
 #[derive(Debug, Default)]
@@ -91,7 +96,14 @@ impl Counter {
     pub(super) fn new(notice: Arc<Notice>) -> (Counter, Calls) {
         let (sender, calls) = mpsc::unbounded_channel();
         let waiting = Arc::<AtomicUsize>::default();
-        (Counter { notice, calls: sender, waiting: Arc::clone(&waiting), watchers: Arc::default() }, Calls { calls, waiting })
+        let counter =
+            Counter { notice, calls: sender, waiting: Arc::clone(&waiting), watchers: Arc::default(), visit: Arc::default() };
+        (counter, Calls { calls, waiting })
+    }
+
+    /// The same for a connection: it decides who is let in.
+    pub(super) fn visited(&self, visit: Arc<Visit>) -> Counter {
+        Counter { visit, ..self.clone() }
     }
 
     fn is_full(&self) -> bool {
@@ -108,23 +120,34 @@ impl Counter {
         message::NotNow { why: why.to_owned(), leader: self.notice.leader(), retry_after_ms: RETRY_AFTER_MS }
     }
 
+    /// The connection that spoke for them is gone.
+    fn lose(&self, guest: &Guest, sessions: Vec<Lost>) {
+        if !sessions.is_empty() {
+            self.call(Order::Lost { guest: guest.signs_as(), sessions });
+        }
+    }
+
     fn full(&self) -> message::NotNow {
         self.not_now(&NotNow { why: Why::Full, leader: None }.to_string())
     }
 }
 
 impl Service for Counter {
-    type Guest = ();
+    type Guest = Guest;
 
     fn standing(&self) -> Standing {
         self.notice.read()
     }
 
-    fn admit(&self, _: &Hello) -> Result<(), (Objection, String)> {
-        Ok(())
+    fn admit(&self, hello: &Hello) -> Result<Guest, (Objection, String)> {
+        self.visit.admit(&hello.token).map_err(|denied| (Objection::Token, denied.to_string()))
     }
 
-    fn submit(&self, (): &(), request: Request, owed: Owed) {
+    fn submit(&self, guest: &Guest, request: Request, owed: Owed) {
+        let request = match guest.sign(request) {
+            Ok(request) => request,
+            Err(denied) => return owed.outcome(reply::Outcome::of(&Err(denied.into()), 0)),
+        };
         if self.is_full() {
             return owed.not_now(self.full());
         }
@@ -138,7 +161,7 @@ impl Service for Counter {
         self.call(Order::Submit { request, answer });
     }
 
-    fn ask(&self, (): &(), inquiry: Inquiry, owed: Owed) {
+    fn ask(&self, guest: &Guest, inquiry: Inquiry, owed: Owed) {
         if self.is_full() {
             return owed.not_now(self.full());
         }
@@ -150,6 +173,9 @@ impl Service for Counter {
         let Some(query) = question.and_then(|it| it.query) else {
             return owed.refuse(&Refusal::Malformed("a question that this version does not know".to_owned()));
         };
+        if let Err(denied) = guest.may_ask(&query) {
+            return owed.refuse(&denied.into());
+        }
         let here = self.clone();
         let answer = Asker::new(move |answered| match answered {
             Ok(answered) => owed.answer(answered),
@@ -159,7 +185,8 @@ impl Service for Counter {
         self.call(Order::Ask { query, consistency, seen, answer });
     }
 
-    fn watch(&self, (): &(), interest: &Interest, bell: Bell) -> Result<u64, Refusal> {
+    fn watch(&self, guest: &Guest, interest: &Interest, bell: Bell) -> Result<u64, Refusal> {
+        guest.may_watch(interest)?;
         if self.watchers.count.fetch_add(1, Ordering::Relaxed) >= WATCHES_MAX {
             self.watchers.count.fetch_sub(1, Ordering::Relaxed);
             return Err(Refusal::Limit { what: "watches on this node".to_owned(), max: WATCHES_MAX as u64 });
@@ -178,11 +205,57 @@ impl Service for Counter {
         self.call(Order::Events { asked, reading });
     }
 
-    fn bind(&self, (): &(), _: &[u64]) -> Result<(), Refusal> {
-        Ok(())
+    fn bind(&self, guest: &Guest, binding: Binding) {
+        if !binding.again() {
+            // They were opened on this connection, and are bound to it already.
+            return self.lose(guest, binding.done(0));
+        }
+        if self.is_full() {
+            return binding.not_now(self.full());
+        }
+        let request = match guest.sign(Request::of(Command::Bind(Bind { sessions: binding.sessions().to_vec() }))) {
+            Ok(request) => request,
+            Err(denied) => return binding.refuse(&denied.into()),
+        };
+        let (here, guest) = (self.clone(), guest.clone());
+        let answer = Asker::new(move |outcome| match outcome {
+            Outcome::Done { reply: Reply::Bound(bound), .. } => here.lose(&guest, binding.done(bound.binding)),
+            Outcome::Refused(refusal) => binding.refuse(&refusal),
+            // It may be bound twice: the later number counts.
+            Outcome::Done { .. } | Outcome::Unknown => binding.not_now(here.not_now("it is not known whether they are bound")),
+            Outcome::NotNow(not_now) => binding.not_now(here.not_now(&not_now.to_string())),
+        });
+        self.call(Order::Submit { request, answer });
     }
 
-    fn lost(&self, (): &(), sessions: Vec<u64>) {
-        self.call(Order::Lost { sessions });
+    fn administer(&self, guest: &Guest, administration: Administration, owed: Owed) {
+        if let Err(denied) = guest.may_administer(errand(&administration)) {
+            return owed.refuse(&denied.into());
+        }
+        if self.is_full() {
+            return owed.not_now(self.full());
+        }
+        let here = self.clone();
+        let answer = Asker::new(move |attended| match attended {
+            Ok(attended) => owed.administered(attended),
+            Err(Unattended::NotNow(not_now)) => owed.not_now(here.not_now(&not_now.to_string())),
+            Err(Unattended::Unknown) => owed.unknown("the node that was to do it has lost the lead"),
+        });
+        self.call(Order::Administer { administration, answer });
+    }
+
+    fn lost(&self, guest: &Guest, sessions: Vec<Lost>) {
+        self.lose(guest, sessions);
+    }
+}
+
+/// What is needed for it.
+fn errand(administration: &Administration) -> Errand {
+    match administration {
+        Administration::Status(_) => Errand::Status,
+        Administration::Add(_) | Administration::Remove(_) => Errand::Members,
+        Administration::Transfer(_) => Errand::Transfer,
+        Administration::Snapshot(_) => Errand::Snapshot,
+        Administration::ReadBackup(_) => Errand::Backup,
     }
 }

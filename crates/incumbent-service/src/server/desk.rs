@@ -62,7 +62,8 @@ pub(super) enum Waiter {
 pub(super) struct Desk {
     last: u64,
     waiters: BTreeMap<Tag, Waiter>,
-    gathered: Vec<(Vec<u64>, Answer)>,
+    /// By guest: what a guest may not keep alive, it must not by another's request.
+    gathered: BTreeMap<String, Vec<(Vec<u64>, Answer)>>,
     gathered_sessions: usize,
     /// When what was gathered goes to the log.
     pub(super) gathered_until: Option<Instant>,
@@ -70,7 +71,7 @@ pub(super) struct Desk {
 
 impl Desk {
     pub(super) fn len(&self) -> usize {
-        self.waiters.len() + self.gathered.len()
+        self.waiters.len() + self.gathered.values().map(Vec::len).sum::<usize>()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -88,11 +89,11 @@ impl Desk {
     /// Keeps a keep-alive back for a moment. Gives back what is none, or must not wait for others.
     pub(super) fn gather(&mut self, now: Instant, request: Request, answer: Answer) -> Option<(Request, Answer)> {
         match request {
-            Request { client: 0, command: Some(Command::KeepAlive(KeepAlive { sessions })), .. }
+            Request { client: 0, guest, command: Some(Command::KeepAlive(KeepAlive { sessions })), .. }
                 if sessions.len() <= KEPT_ALIVE_AT_ONCE_MAX =>
             {
                 self.gathered_sessions += sessions.len();
-                self.gathered.push((sessions, answer));
+                self.gathered.entry(guest).or_default().push((sessions, answer));
                 self.gathered_until.get_or_insert(now + KEEP_ALIVES_GATHERED);
                 None
             }
@@ -100,20 +101,22 @@ impl Desk {
         }
     }
 
-    /// What was gathered, if its time has come: as one request, and under its tag.
+    /// What was gathered, if its time has come: as one request for each guest, and under its tag. To be asked until there is no more.
     pub(super) fn gathered(&mut self, now: Instant) -> Option<(Tag, Request)> {
         let due = self.gathered_until.is_some_and(|until| until <= now) || self.gathered_sessions >= KEPT_ALIVE_AT_ONCE_MAX;
         if !due {
             return None;
         }
-        self.gathered_until = None;
-        self.gathered_sessions = 0;
-        let gathered = std::mem::take(&mut self.gathered);
+        let (guest, gathered) = self.gathered.pop_first()?;
+        if self.gathered.is_empty() {
+            self.gathered_until = None;
+            self.gathered_sessions = 0;
+        }
         let mut sessions: Vec<u64> = gathered.iter().flat_map(|(sessions, _)| sessions).copied().collect();
         sessions.sort_unstable();
         sessions.dedup();
         let tag = self.wait(Waiter::KeepAlives(gathered));
-        Some((tag, Request::of(Command::KeepAlive(KeepAlive { sessions }))))
+        Some((tag, Request { guest, ..Request::of(Command::KeepAlive(KeepAlive { sessions })) }))
     }
 
     /// It is in the log, and this came of it.
@@ -208,7 +211,7 @@ fn unchanged(why: Reason, leader: Option<NodeId>) -> Unchanged {
         Reason::Superseded => not_now(Why::Superseded),
         Reason::Full | Reason::TooLong => not_now(Why::Full),
         Reason::Halted => not_now(Why::Closing),
-        Reason::ChangeUnderWay => Unchanged::Refused("another change is under way: wait for its end"),
+        Reason::ChangeUnderWay => Unchanged::UnderWay,
         Reason::BadChange => Unchanged::Refused("it makes no sense: nobody would vote, too many would, or nothing would change"),
         Reason::Behind => {
             Unchanged::Refused("the node does not know enough yet: make it a learner, and wait until it has caught up")

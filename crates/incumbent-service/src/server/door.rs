@@ -1,71 +1,177 @@
-//! Where clients come in: one port, on which the first bytes say whether it is our own stream.
+//! Where clients come in: one port, with TLS or without, on which the first bytes say whether it is our own stream; else it is HTTP.
 //!
-//! A client that says nothing is cut off in time, and more of them than [`CONNECTIONS_MAX`] are not let in: those who are in are served.
+//! Nobody is served before it has said who it is, and has only so long for that (C87). How many come in, and how fast, is the lobby's. A guest whose token is withdrawn is shown out,
+//! whatever it is doing (C96).
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use incumbent_client::frame;
 use incumbent_client::serve::{Bounds, Closed, serve};
-use tokio::io::AsyncReadExt;
+use rustls::pki_types::CertificateDer;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
-use super::config::CONNECTIONS_MAX;
+use super::config::FILES_LOOKED_AT;
 use super::counter::Counter;
+use super::lobby::{Lobby, Place};
+use super::tls::{Admission, Credentials};
+use super::visit::Visit;
+use crate::http::Annex;
+use crate::rights::{Denied, Reread, Tokens};
 
 /// After a failed accept, which is a lack of something on this machine, so long until the next.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
+/// What a client must show.
+#[derive(Clone)]
+pub(super) struct Guard {
+    credentials: Option<Arc<Credentials>>,
+    tokens: Option<Arc<Tokens>>,
+}
+
+impl Guard {
+    pub(super) fn read(admission: &Admission) -> Result<Guard, String> {
+        let credentials = admission.tls.as_ref().map(Credentials::read).transpose()?.map(Arc::new);
+        let tokens = admission.tokens.as_ref().map(Tokens::read).transpose()?.map(Arc::new);
+        Ok(Guard { credentials, tokens })
+    }
+
+    fn reread(&self) -> [(&'static str, Reread); 2] {
+        let credentials = self.credentials.as_ref().map_or(Reread::Unchanged, |it| it.reread_if_changed());
+        let tokens = self.tokens.as_ref().map_or(Reread::Unchanged, |it| it.reread_if_changed());
+        [("certificate", credentials), ("tokens", tokens)]
+    }
+
+    /// Until the node ends: what has changed holds from then on.
+    async fn follow(&self) {
+        while self.credentials.is_some() || self.tokens.is_some() {
+            sleep(FILES_LOOKED_AT).await;
+            let here = self.clone();
+            // A disk may be slow, and this thread serves everybody.
+            let Ok(looked) = tokio::task::spawn_blocking(move || here.reread()).await else { return };
+            for (what, reread) in looked {
+                match reread {
+                    Reread::Unchanged => {}
+                    Reread::Changed => tracing::info!(what, "what clients are let in by has changed"),
+                    Reread::Kept(why) => {
+                        tracing::error!(what, %why, "what clients are let in by has changed and cannot be used: the former stays in force")
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// Lets clients in until it is dropped.
-pub(super) async fn keep(listener: TcpListener, counter: Counter) {
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+pub(super) async fn keep(listener: TcpListener, counter: Counter, guard: Guard, annex: Annex) {
+    let hall = Arc::new(Hall { counter, guard, annex });
+    tokio::join!(let_in(&hall, listener), hall.guard.follow());
+}
+
+async fn let_in(hall: &Arc<Hall>, listener: TcpListener) {
+    let lobby = Lobby::new();
     loop {
         let (connection, from) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "a client cannot be let in");
-                tokio::time::sleep(ACCEPT_AGAIN).await;
+                sleep(ACCEPT_AGAIN).await;
                 continue;
             }
         };
-        let Ok(place) = Arc::clone(&room).try_acquire_owned() else {
-            tracing::warn!(%from, max = CONNECTIONS_MAX, "too many clients: this one is sent away");
-            continue;
+        let place = match lobby.enter(from.ip()) {
+            Ok(place) => place,
+            Err(why) => {
+                tracing::debug!(%from, %why, "a client is sent away");
+                continue;
+            }
         };
-        let counter = counter.clone();
-        tokio::spawn(async move {
-            let closed = receive(connection, &counter).await;
+        let (number, hall) = (place.number(), Arc::clone(hall));
+        let task = tokio::spawn(async move {
+            let closed = receive(&hall, &place, connection).await;
             tracing::debug!(%from, ?closed, "a client's connection has ended");
-            drop(place);
         });
+        lobby.await_greeting(number, task.abort_handle());
     }
 }
 
-async fn receive(mut connection: TcpStream, counter: &Counter) -> Closed {
+/// What those who are in are served by.
+struct Hall {
+    counter: Counter,
+    guard: Guard,
+    annex: Annex,
+}
+
+/// A connection, whatever protects it.
+trait Line: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Line for T {}
+
+/// What is known of a connection by its first bytes.
+struct Begun {
+    line: Box<dyn Line>,
+    certificate: Option<CertificateDer<'static>>,
+    bytes: Vec<u8>,
+    is_ours: bool,
+}
+
+async fn receive(hall: &Hall, place: &Place, connection: TcpStream) -> Closed {
     let bounds = Bounds::default();
-    // What is sent is sent whole: there is nothing to wait for.
-    if let Err(error) = connection.set_nodelay(true) {
-        return Closed::Broken(error);
-    }
-    let mut begun = Vec::new();
-    let ours = timeout(bounds.handshake, async {
-        loop {
-            if let Some(ours) = frame::is_ours(&begun) {
-                return Ok(ours);
-            }
-            match connection.read_buf(&mut begun).await {
-                Ok(0) => return Err(Closed::ByClient),
-                Ok(_) => {}
-                Err(error) => return Err(Closed::Broken(error)),
-            }
+    let begun = match timeout(bounds.handshake, begin(&hall.guard, connection)).await {
+        Ok(Ok(begun)) => begun,
+        Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => return Closed::ByClient,
+        Ok(Err(error)) => return Closed::Broken(error),
+        Err(_) => return Closed::Handshake,
+    };
+    let Begun { line, certificate, bytes, is_ours } = begun;
+    let visit = Arc::new(Visit::new(hall.guard.tokens.clone(), certificate));
+    if !is_ours {
+        // There each request says who asks, and there are limits for those who are slow.
+        place.is_known();
+        hall.annex.serve(line, bytes, Arc::clone(&visit) as _).await;
+        if visit.was_refused() {
+            place.is_refused();
         }
-    });
-    match ours.await {
-        Ok(Ok(true)) => serve(connection, &begun, counter, &bounds).await,
-        Ok(Ok(false)) => Closed::TurnedAway("it speaks something else than our stream".to_owned()),
-        Ok(Err(closed)) => closed,
-        Err(_) => Closed::Handshake,
+        return Closed::ByClient;
+    }
+    let counter = hall.counter.visited(Arc::clone(&visit));
+    let shown_out = async {
+        let guest = visit.admitted().await;
+        place.is_known();
+        guest.withdrawn().await;
+    };
+    let closed = tokio::select! {
+        closed = serve(line, &bytes, &counter, &bounds) => closed,
+        () = shown_out => Closed::TurnedAway(Denied::Withdrawn.to_string()),
+    };
+    if visit.was_refused() {
+        place.is_refused();
+    }
+    closed
+}
+
+/// The handshake, and the first bytes behind it.
+async fn begin(guard: &Guard, connection: TcpStream) -> io::Result<Begun> {
+    // What is sent is sent whole: there is nothing to wait for.
+    connection.set_nodelay(true)?;
+    let (mut line, certificate): (Box<dyn Line>, _) = match &guard.credentials {
+        Some(credentials) => {
+            let stream = credentials.acceptor().accept(connection).await?;
+            let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first).map(|it| it.clone().into_owned());
+            (Box::new(stream), shown)
+        }
+        None => (Box::new(connection), None),
+    };
+    let mut bytes = Vec::new();
+    loop {
+        if let Some(is_ours) = frame::is_ours(&bytes) {
+            return Ok(Begun { line, certificate, bytes, is_ours });
+        }
+        if line.read_buf(&mut bytes).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
     }
 }

@@ -2,16 +2,18 @@
 //!
 //! The driver decides little: when the leader proposes that time has passed, when its own disk makes it unfit to lead, and when a node that closes has finished.
 
+mod membership;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
-use incumbent_client::serve::{Belfry, Standing};
+use incumbent_client::serve::{Belfry, Lost, Standing};
 use incumbent_peer::clock;
 use incumbent_peer::packet::{Freight, Lane as LineLane};
-use incumbent_peer::switchboard::{Arrival, Known as PeerKnown, Lines, Switchboard};
+use incumbent_peer::switchboard::{Arrival, Known as PeerKnown, Lines, Security, Switchboard};
 use incumbent_protocol::protocol::NodeId;
 use incumbent_protocol::time::Instant;
 use incumbent_store::command::{Command, EndSession, Expire, Request};
@@ -22,18 +24,25 @@ use incumbent_store::store::Store;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::administration;
+use super::backup::Label;
 use super::config::{
     ARRIVALS_MAX, Config, NotStarted, ORDERS_MAX, ORDERS_PER_TURN, PATIENCES_TO_TRUST, QUICK_WRITES, TIMEOUTS_TO_CLOSE,
 };
 use super::counter::{Calls, Counter, Notice};
 use super::desk::{self, Desk, Waiter};
 use super::disk::{self, DiskThread};
+use super::door::Guard;
 use super::handle::{Consistency, DiskStatus, End, Handle, NodeStatus, NotNow, Order, Outcome, Unanswered, Why};
+use super::inquiry;
 use super::keeper::{self, Keeper};
+use super::members::{self, Book, Members};
 use super::opening::{self, Opened};
+use super::steward::Steward;
 use super::watchers::Watchers;
-use super::{Addresses, Report, apply, door};
-use crate::log::{Disk, Known};
+use super::{Addresses, RELEASE, Report, apply, door};
+use crate::http::Annex;
+use crate::log::{DirectoryId, Disk, Known};
 use crate::replica::{Committed, Content, Effect, Health, Index, Input, Lane, Place, Replica, Role, Settings, Snapshot, Tag};
 
 /// A node that ends waits so long for a disk that does not answer.
@@ -117,6 +126,16 @@ struct Driver {
     /// The store of a snapshot that has come, until the replica wants it.
     arrived: Option<(Index, Box<Store>)>,
     switchboard: Switchboard,
+    cluster: String,
+    security: Security,
+    directory: DirectoryId,
+    /// Where the others are.
+    book: Book,
+    /// Whether this node is, or was when it last heard of it.
+    is_member: bool,
+    members: watch::Sender<Members>,
+    /// For what it does for its users beside its own work.
+    handle: Handle,
     known: BTreeMap<NodeId, Known>,
     disk: DiskThread,
     disk_status: DiskStatus,
@@ -161,6 +180,8 @@ impl Driver {
         let applied = recovered.snapshot.index;
         let replica = Replica::start(config.me, nonce, nonce, config.apart(), recovered, clock::now());
         let replica = replica.map_err(NotStarted::Log)?;
+        let book = Book::new(config.me, &config.peers, &store);
+        let is_member = replica.roll().contains(config.me);
         let lines = Lines {
             cluster: config.cluster.clone(),
             me: config.me,
@@ -168,7 +189,7 @@ impl Driver {
             generation: found.generation,
             nonce,
             listen: config.listen.clone(),
-            peers: config.peers.clone(),
+            peers: book.peers(replica.roll(), &[]),
             settings: config.terms(),
             security: config.security.clone(),
             patience: config.settings.election_timeout() * 2,
@@ -184,13 +205,20 @@ impl Driver {
             None => None,
         };
         let clients_address = clients.as_ref().map(TcpListener::local_addr).transpose().map_err(system)?;
+        if let Some(address) = clients_address {
+            config.admission.check(address.ip()).map_err(NotStarted::Exposed)?;
+        }
+        let guard = Guard::read(&config.admission).map_err(NotStarted::Clients)?;
         let addresses = Addresses { peers: switchboard.local_address(), clients: clients_address };
         let keeper = Keeper::start(log.snapshots(), log.reader(), reports_in.clone()).map_err(system)?;
         let disk = DiskThread::start(log, reports_in).map_err(system)?;
         let role = replica.view().role;
         let (roles, role_out) = watch::channel(role);
         let (ends, ended) = watch::channel(None);
-        let handle = Handle { me: config.me, orders: orders_in, ended, role: role_out };
+        let (members, members_out) = watch::channel(book.recorded.clone());
+        let handle = Handle { me: config.me, orders: orders_in, ended, role: role_out, members: members_out };
+        let own = membership::own_place(&config, addresses);
+        tokio::spawn(Steward { handle: handle.clone(), own, election_timeout: config.settings.election_timeout() }.attend());
         let notice = Arc::new(Notice::new(Standing {
             node: config.me.0.into(),
             cluster: config.cluster.clone(),
@@ -199,7 +227,8 @@ impl Driver {
         }));
         let (counter, calls) = Counter::new(Arc::clone(&notice));
         if let Some(listener) = clients {
-            tokio::spawn(door::keep(listener, counter));
+            let annex = Annex::open(handle.clone()).map_err(system)?;
+            tokio::spawn(door::keep(listener, counter, guard, annex));
         }
         let driver = Driver {
             me: config.me,
@@ -211,6 +240,13 @@ impl Driver {
             role,
             arrived: None,
             switchboard,
+            cluster: config.cluster,
+            security: config.security,
+            directory: found.directory,
+            book,
+            is_member,
+            members,
+            handle: handle.clone(),
             known: found.known.into_iter().map(|it| (it.node, it)).collect(),
             disk,
             disk_status: DiskStatus::default(),
@@ -272,7 +308,7 @@ impl Driver {
         if self.replica.deadline().is_some_and(|at| at <= now) {
             self.step(Input::Wake);
         }
-        if let Some((tag, request)) = self.desk.gathered(now) {
+        while let Some((tag, request)) = self.desk.gathered(now) {
             self.propose(tag, request, Place::Anywhere);
         }
         if self.expire_at(now).is_some_and(|at| at <= now) {
@@ -302,9 +338,7 @@ impl Driver {
     }
 
     fn propose(&mut self, tag: Tag, request: Request, place: Place) {
-        let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let wall_ms = u64::try_from(wall.as_millis()).unwrap_or(u64::MAX);
-        self.step(Input::Propose { tag, payload: apply::payload(request, wall_ms), place });
+        self.step(Input::Propose { tag, payload: apply::payload(request, wall_ms()), place });
     }
 
     fn on_report(&mut self, report: Report) {
@@ -353,7 +387,8 @@ impl Driver {
             // The switchboard has logged it.
             Arrival::Complaint { .. } => {}
             // These belong to peers that elect one of themselves.
-            Arrival::Word { .. } | Arrival::Gossip { .. } | Arrival::Asked { .. } => {}
+            Arrival::Word { .. } | Arrival::Gossip { .. } => {}
+            Arrival::Asked { body, reply, .. } => reply.send(inquiry::answer(&body, &self.status())),
         }
     }
 
@@ -389,7 +424,10 @@ impl Driver {
                 let tag = self.desk.wait(Waiter::Change(answer));
                 self.step(Input::Change { tag, steps });
             }
-            Order::Peers { peers } => self.switchboard.set_peers(peers),
+            Order::Peers { peers } => {
+                self.book.name(&peers);
+                self.set_peers();
+            }
             Order::Close => {
                 let now = clock::now();
                 let until = now + self.settings.election_timeout() * TIMEOUTS_TO_CLOSE;
@@ -398,7 +436,24 @@ impl Driver {
             Order::Attend { watcher, interest, bell } => self.belfry.add_as(watcher, interest, bell),
             Order::Leave { watcher } => self.belfry.remove(watcher),
             Order::Events { asked, reading } => reading.done(self.events(asked)),
-            Order::Lost { sessions } => self.end_sessions(&sessions),
+            Order::Lost { guest, sessions } => self.end_sessions(&guest, &sessions),
+            Order::Administer { administration, answer } => {
+                let (handle, timeout) = (self.handle.clone(), self.settings.election_timeout());
+                tokio::spawn(async move { answer.tell(administration::attend(handle, timeout, administration).await) });
+            }
+            Order::Inquire { whom, answer } => self.inquire(whom, answer),
+            Order::LookElsewhere => {
+                if self.book.look_elsewhere(&self.switchboard.lines()) {
+                    self.set_peers();
+                }
+            }
+            Order::Removed { by, index } => self.be_removed(&format!("as node {by} has it, at entry {index}")),
+            Order::BackUp { answer } => {
+                let (cluster, release) = (self.cluster.clone(), RELEASE.to_owned());
+                let label = Label { cluster, node: self.me.0, wall_ms: wall_ms(), release };
+                self.keeper.give(keeper::Task::BackUp { index: self.applied, label, answer });
+            }
+            Order::ReadBackup { wanted, answer } => self.keeper.give(keeper::Task::ReadBackup { wanted, answer }),
         }
     }
 
@@ -416,13 +471,15 @@ impl Driver {
     }
 
     /// The process that had them is dead: those end that wished so. If that cannot be had now, their deadlines end them.
-    fn end_sessions(&mut self, sessions: &[u64]) {
-        for session in sessions {
+    fn end_sessions(&mut self, guest: &str, sessions: &[Lost]) {
+        for Lost { session, binding } in sessions {
             let Ok(Answer::Session(view)) = self.store.query(&Query::Session(*session)) else { continue };
             if view.ends_with_connection && self.unwilling().is_none() {
-                let end = EndSession { session: *session, reason: "process died".to_owned(), unclean: true };
+                let (reason, binding) = ("process died".to_owned(), Some(*binding));
+                let end = EndSession { session: *session, reason, unclean: true, binding };
                 let tag = self.desk.wait(Waiter::Nobody);
-                self.propose(tag, Request::of(Command::EndSession(end)), Place::Anywhere);
+                let request = Request { guest: guest.to_owned(), ..Request::of(Command::EndSession(end)) };
+                self.propose(tag, request, Place::Anywhere);
             }
         }
     }
@@ -478,11 +535,17 @@ impl Driver {
             Effect::Role(role) => {
                 tracing::info!(node = %self.me, term = %role.term, leader = ?role.leader, leads = role.leads, "who leads");
                 self.role = role;
-                self.notice.change(|it| it.leads = role.leads);
+                self.tell_clients();
                 self.roles.send_replace(role);
             }
-            // Who they are is the replica's; where they are, whoever asked for it has told us.
-            Effect::Members { index, roll } => tracing::info!(node = %self.me, index, ?roll, "the members have changed"),
+            Effect::Members { index, roll } => {
+                tracing::info!(node = %self.me, index, ?roll, "the members have changed");
+                if self.is_member && !roll.contains(self.me) {
+                    self.be_removed(&format!("at entry {index}"));
+                }
+                self.is_member = roll.contains(self.me);
+                self.look_around();
+            }
             Effect::Halt { index } => self.halt(index),
         }
     }
@@ -513,6 +576,9 @@ impl Driver {
                 }
             }
         }
+        if members::are_told(events.iter().map(Arc::as_ref)) {
+            self.look_around();
+        }
         self.watchers.tell(&events, self.store.revision());
         self.belfry.ring(&events);
         self.notice.reach(self.store.revision());
@@ -527,6 +593,7 @@ impl Driver {
                 self.keeper.give(keeper::Task::Forget(Box::new(old)));
                 self.applied = index;
                 self.snapshot = index;
+                self.look_around();
                 self.watchers.leap(&self.store);
                 self.belfry.ring_all(revision_before);
                 self.notice.reach(self.store.revision());
@@ -622,8 +689,10 @@ impl Driver {
 
     async fn finish(self, inboxes: Inboxes) {
         let Driver { switchboard, ends, end, disk, keeper, desk, watchers, me, .. } = self;
-        if let Some(End::Broken(why)) = &end {
-            tracing::error!(node = %me, %why, "the node ends");
+        match &end {
+            Some(End::Broken(why)) => tracing::error!(node = %me, %why, "the node ends"),
+            Some(End::Removed(why)) => tracing::warn!(node = %me, %why, "the node ends"),
+            Some(End::Closed) | None => {}
         }
         switchboard.close().await;
         drop(switchboard);
@@ -659,6 +728,13 @@ impl Driver {
             watches: self.watchers.len() + self.belfry.len(),
             waiting: self.desk.len(),
             lines: self.switchboard.lines(),
+            cluster: self.cluster.clone(),
+            incarnation: self.store.incarnation(),
+            members: self.book.recorded.clone(),
+            places: self.book.everywhere(),
+            lags: self.replica.lags(),
+            directory: self.directory,
+            known: self.known.values().copied().collect(),
         }
     }
 }
@@ -675,6 +751,12 @@ async fn wait_for(threads: [JoinHandle<()>; 2]) {
     if joining.is_ok() {
         let _ = tokio::time::timeout(LAST_WRITES, end).await;
     }
+}
+
+/// For people.
+fn wall_ms() -> u64 {
+    let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(wall.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn to_peer(known: &Known) -> PeerKnown {

@@ -3,11 +3,14 @@
 //! Outcomes are three-valued: done or refused by the store, certainly not done ([`NotNow`]), or unknown. Only what was not done may be repeated blindly; what is
 //! unknown may be repeated with the same number, for the store applies a numbered request once.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use incumbent_client::serve::{Bell, Reading};
+use bytes::Bytes;
+use incumbent_client::administration::{Administration, Attended, BackupView, ReadBackup};
+use incumbent_client::serve::{Bell, Lost, Reading};
 use incumbent_peer::switchboard::{LineView, Peer};
 use incumbent_protocol::protocol::NodeId;
 use incumbent_store::command::Request;
@@ -18,7 +21,11 @@ use incumbent_store::reply::Reply;
 use incumbent_store::watch::Interest;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::administration::Unattended;
 use super::desk::{Answer, Asker};
+use super::inquiry::{NodeReport, Whom};
+use super::members::Members;
+use crate::log::{DirectoryId, Known};
 use crate::replica::{Index, Role, Roll, Step};
 
 /// A running node, for whoever wants something of it. Clones are of the same node.
@@ -28,6 +35,7 @@ pub struct Handle {
     pub(super) orders: mpsc::Sender<Order>,
     pub(super) ended: watch::Receiver<Option<End>>,
     pub(super) role: watch::Receiver<Role>,
+    pub(super) members: watch::Receiver<Members>,
 }
 
 /// What came of a request.
@@ -62,6 +70,8 @@ pub struct NotNow {
 pub enum Why {
     /// Nobody leads.
     NoLeader,
+    /// It is for the node that leads.
+    NotLeading,
     /// Others have decided first.
     Superseded,
     /// As much waits already as may.
@@ -76,6 +86,7 @@ impl fmt::Display for NotNow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.why {
             Why::NoLeader => "nobody leads: a majority of the nodes must be able to speak with each other; try again",
+            Why::NotLeading => "it is for the node that leads: ask that one",
             Why::Superseded => "another node has taken over: try again",
             Why::Full => "too much waits already: try again, more slowly",
             Why::ReadOnly => "the disk of this node is full, and it only answers questions: make room, or ask another node",
@@ -99,6 +110,8 @@ pub enum Unanswered {
 pub enum Unchanged {
     /// It cannot be: what is wrong with it.
     Refused(&'static str),
+    /// Another change is under way: wait for its end.
+    UnderWay,
     /// It has not happened, and will not. Only the leader changes members: ask it.
     NotNow(NotNow),
     /// It may have happened, or may yet happen.
@@ -165,6 +178,8 @@ impl Drop for Watch {
 pub enum End {
     /// It was told to.
     Closed,
+    /// It is no member of its cluster any more: one line that says what to do.
+    Removed(String),
     /// Its disk failed, or the log says what this program cannot read: one line that says what to do.
     Broken(String),
 }
@@ -198,6 +213,20 @@ pub struct NodeStatus {
     pub waiting: usize,
     /// Its lines to the others.
     pub lines: Vec<LineView>,
+    /// Its cluster.
+    pub cluster: String,
+    /// Counts the lives of the store.
+    pub incarnation: u16,
+    /// Where the members are, as the store has it.
+    pub members: Members,
+    /// Everywhere where it looks for others.
+    pub places: Vec<String>,
+    /// How far behind the end of the log others are, if this node leads and has heard of it from them.
+    pub lags: BTreeMap<NodeId, u64>,
+    /// Its directory.
+    pub directory: DirectoryId,
+    /// Directories of nodes that were here before.
+    pub known: Vec<Known>,
 }
 
 /// A disk, as its thread has measured it.
@@ -266,9 +295,36 @@ pub(super) enum Order {
         asked: ReadEvents,
         reading: Reading,
     },
-    /// A client's machine has closed the connection that spoke for these sessions.
+    /// A client's machine has closed the connection that spoke for these sessions, in the name of this guest.
     Lost {
-        sessions: Vec<u64>,
+        guest: String,
+        sessions: Vec<Lost>,
+    },
+    /// Something that operators want.
+    Administer {
+        administration: Administration,
+        answer: Asker<Result<Attended, Unattended>>,
+    },
+    /// Ask a node how it is.
+    Inquire {
+        whom: Whom,
+        answer: oneshot::Sender<Result<NodeReport, String>>,
+    },
+    /// Look in another place for members that are not found.
+    LookElsewhere,
+    /// This node was removed, as that one says, at or before that entry.
+    Removed {
+        by: NodeId,
+        index: Index,
+    },
+    /// Make a backup.
+    BackUp {
+        answer: oneshot::Sender<Result<BackupView, String>>,
+    },
+    /// Read a part of it.
+    ReadBackup {
+        wanted: ReadBackup,
+        answer: oneshot::Sender<Result<Bytes, String>>,
     },
 }
 
@@ -323,7 +379,7 @@ impl Handle {
     }
 
     /// Changes the members. Steps given together take effect together. Only the leader does it; a node that is new must be a learner before it can be a voter, and all
-    /// nodes must have been told where it is, by [`Handle::set_peers`].
+    /// nodes must know where it is, by its record or by [`Handle::set_peers`]. [`Handle::administer`] sees to all that.
     pub async fn change(&self, steps: Vec<Step>) -> Result<Roll, Unchanged> {
         let (answer, answered) = oneshot::channel();
         let ended = || Unchanged::NotNow(self.ended_now());
@@ -334,6 +390,48 @@ impl Handle {
     /// Where the other nodes are from now on, members or not yet. Not remembered: a node that is started again must be told again.
     pub async fn set_peers(&self, peers: Vec<Peer>) {
         let _ = self.orders.send(Order::Peers { peers }).await;
+    }
+
+    /// Has something done that operators want: see [`Administration`]. It may be asked again, whatever came of it.
+    pub async fn administer(&self, administration: Administration) -> Result<Attended, Unattended> {
+        let (answer, answered) = oneshot::channel();
+        let order = Order::Administer { administration, answer: answer.into() };
+        self.orders.send(order).await.map_err(|_| Unattended::NotNow(self.ended_now()))?;
+        answered.await.unwrap_or(Err(Unattended::Unknown))
+    }
+
+    pub(super) async fn inquire(&self, whom: Whom) -> Result<NodeReport, String> {
+        let (answer, answered) = oneshot::channel();
+        let ended = || "this node has ended".to_owned();
+        self.orders.send(Order::Inquire { whom, answer }).await.map_err(|_| ended())?;
+        answered.await.unwrap_or_else(|_| Err(ended()))
+    }
+
+    pub(super) async fn look_elsewhere(&self) {
+        let _ = self.orders.send(Order::LookElsewhere).await;
+    }
+
+    pub(super) async fn be_removed(&self, by: NodeId, index: Index) {
+        let _ = self.orders.send(Order::Removed { by, index }).await;
+    }
+
+    pub(super) async fn back_up(&self) -> Result<BackupView, String> {
+        let (answer, answered) = oneshot::channel();
+        let ended = || "this node has ended, or makes another backup: try again".to_owned();
+        self.orders.send(Order::BackUp { answer }).await.map_err(|_| ended())?;
+        answered.await.unwrap_or_else(|_| Err(ended()))
+    }
+
+    pub(super) async fn read_backup(&self, wanted: ReadBackup) -> Result<Bytes, String> {
+        let (answer, answered) = oneshot::channel();
+        let ended = || "this node has ended: begin again on another".to_owned();
+        self.orders.send(Order::ReadBackup { wanted, answer }).await.map_err(|_| ended())?;
+        answered.await.unwrap_or_else(|_| Err(ended()))
+    }
+
+    /// Where the members are, as the store has it, and whenever that changes.
+    pub fn members(&self) -> watch::Receiver<Members> {
+        self.members.clone()
     }
 
     /// Who leads, and whenever that changes.

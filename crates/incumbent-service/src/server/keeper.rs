@@ -13,15 +13,19 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use bytes::Bytes;
+use incumbent_client::administration::{BackupView, ReadBackup};
 use incumbent_protocol::protocol::NodeId;
 use incumbent_store::store::Store;
 use rustix::process::{getpriority_process, setpriority_process};
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::oneshot;
 
 use super::apply::apply;
+use super::backup::{self, Label};
 use super::{Alarm, Report};
 use crate::log::{
-    Damage, Disk, Failure, HardState, Incoming, Mark, Reader, Rejected, Snapshot as Saved, SnapshotReader, Snapshots, Unreadable,
+    Damage, Disk, Failure, HardState, Incoming, Mark, Reader, Rejected, Snapshot as Saved, SnapshotReader, SnapshotWriter,
+    Snapshots, Unreadable,
 };
 use crate::replica::{Extent, Index, Snapshot, payloads};
 
@@ -38,6 +42,9 @@ const LESS_URGENT_BY: i32 = 10;
 const CHUNK: usize = 256 << 10;
 const _: () = assert!(CHUNK < crate::log::PIECE_LENGTH_MAX);
 
+/// Who waits for something, or for why it cannot be.
+type Answer<T> = oneshot::Sender<Result<T, String>>;
+
 /// What the keeper is to do.
 #[derive(Debug)]
 pub(super) enum Task {
@@ -51,6 +58,10 @@ pub(super) enum Task {
     Forget(Box<Store>),
     /// Keep a part of it.
     Keep { index: Index, offset: u64, bytes: Bytes, last: bool },
+    /// Make a backup of the store as it is after this entry.
+    BackUp { index: Index, label: Label, answer: Answer<BackupView> },
+    /// Read a part of the backup that was made last.
+    ReadBackup { wanted: ReadBackup, answer: Answer<Bytes> },
 }
 
 /// The thread, from outside. Dropped, it ends when it has done what it was given.
@@ -68,7 +79,17 @@ impl Keeper {
     ) -> io::Result<Keeper> {
         let (tasks, inbox) = channel();
         let alarm = Alarm(reports.clone());
-        let worker = Worker { snapshots, log, inbox, reports, saving: None, reading: None, incoming: None };
+        let worker = Worker {
+            snapshots,
+            log,
+            inbox,
+            reports,
+            saving: None,
+            backing_up: None,
+            backup: None,
+            reading: None,
+            incoming: None,
+        };
         let thread = thread::Builder::new().name("incumbent-keeper".to_owned()).spawn(move || {
             let _alarm = alarm;
             worker.run();
@@ -90,6 +111,12 @@ impl Keeper {
 /// Saves `store` as it is after the last entry of `snapshot`.
 pub(super) fn save<D: Disk>(snapshots: &Snapshots<D>, snapshot: &Snapshot, store: &Store) -> Result<Extent, Failure> {
     let mut writer = snapshots.begin(mark(snapshot), &snapshot.to_bytes())?;
+    write(&mut writer, store)?;
+    Ok(extent(&writer.commit()?))
+}
+
+/// Writes a store, piece by piece.
+pub(super) fn write<D: Disk>(writer: &mut SnapshotWriter<D>, store: &Store) -> Result<(), Failure> {
     for piece in store.save() {
         let mut chunks = piece.chunks(CHUNK).peekable();
         while let Some(chunk) = chunks.next() {
@@ -97,7 +124,23 @@ pub(super) fn save<D: Disk>(snapshots: &Snapshots<D>, snapshot: &Snapshot, store
             writer.piece(&[&[u8::from(chunks.peek().is_some())], chunk].concat())?;
         }
     }
-    Ok(extent(&writer.commit()?))
+    Ok(())
+}
+
+/// The store that was written.
+pub(super) fn read<D: Disk>(reader: &mut SnapshotReader<D>) -> Result<Store, String> {
+    let mut unreadable = None;
+    let pieces = std::iter::from_fn(|| {
+        whole_piece(reader).unwrap_or_else(|why| {
+            unreadable = Some(why);
+            None
+        })
+    });
+    let store = Store::load(pieces);
+    match unreadable {
+        Some(why) => Err(why),
+        None => store.map_err(|why| why.to_string()),
+    }
 }
 
 /// The newest snapshot and its store. `None` if there is none; an error says why it cannot be read.
@@ -106,18 +149,7 @@ pub(super) fn load<D: Disk>(snapshots: &Snapshots<D>) -> Result<Option<(Snapshot
     let outline = Snapshot::from_bytes(reader.context()).filter(|it| mark(it) == reader.snapshot().mark);
     let outline = outline.ok_or("its head is none that a replica has written")?;
     let extent = extent(&reader.snapshot());
-    let mut unreadable = None;
-    let pieces = std::iter::from_fn(|| {
-        whole_piece(&mut reader).unwrap_or_else(|why| {
-            unreadable = Some(why);
-            None
-        })
-    });
-    let store = Store::load(pieces);
-    if let Some(why) = unreadable {
-        return Err(why);
-    }
-    Ok(Some((outline, extent, store.map_err(|why| why.to_string())?)))
+    Ok(Some((outline, extent, read(&mut reader)?)))
 }
 
 fn whole_piece<D: Disk>(reader: &mut SnapshotReader<D>) -> Result<Option<Vec<u8>>, String> {
@@ -149,6 +181,10 @@ struct Worker<D: Disk> {
     reports: UnboundedSender<Report>,
     /// To be saved when its last entry is written.
     saving: Option<Snapshot>,
+    /// A backup that is to be made then.
+    backing_up: Option<(Index, Label, Answer<BackupView>)>,
+    /// The backup that was made last.
+    backup: Option<(BackupView, SnapshotReader<D>)>,
     /// The snapshot that others are being sent: its file can be read to the end, also when a newer one has taken its place.
     reading: Option<SnapshotReader<D>>,
     incoming: Option<(Snapshot, Incoming<D>)>,
@@ -159,16 +195,30 @@ impl<D: Disk> Worker<D> {
         // Whoever waits for an answer is more important. A system that does not allow it does not matter.
         let _ = setpriority_process(None, getpriority_process(None).unwrap_or(0) + LESS_URGENT_BY);
         loop {
-            let task = match &self.saving {
-                None => self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                Some(_) => self.inbox.recv_timeout(ENTRY_LOOKED_FOR),
+            let task = if self.saving.is_none() && self.backing_up.is_none() {
+                self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            } else {
+                self.inbox.recv_timeout(ENTRY_LOOKED_FOR)
             };
             let report = match task {
                 Ok(Task::Save(snapshot)) => {
                     self.saving = Some(snapshot);
                     self.save()
                 }
-                Err(RecvTimeoutError::Timeout) => self.save(),
+                Err(RecvTimeoutError::Timeout) => {
+                    self.back_up();
+                    self.save()
+                }
+                Ok(Task::BackUp { index, label, answer }) => {
+                    // Whoever waits for another is told by its end.
+                    self.backing_up = Some((index, label, answer));
+                    self.back_up();
+                    None
+                }
+                Ok(Task::ReadBackup { wanted, answer }) => {
+                    let _ = answer.send(self.read_backup(&wanted));
+                    None
+                }
                 Ok(Task::Read { to, index, offset, bytes_max }) => {
                     Some(Report::Piece { to, index, offset, bytes: self.read(index, offset, bytes_max) })
                 }
@@ -216,6 +266,33 @@ impl<D: Disk> Worker<D> {
                 Some(Report::Unsaved { index })
             }
         }
+    }
+
+    /// Makes the backup that is wanted, if the log is as far.
+    fn back_up(&mut self) {
+        let Some((index, label, answer)) = self.backing_up.take() else { return };
+        if matches!(self.log.term(index), Err(Unreadable::Beyond { .. })) {
+            self.backing_up = Some((index, label, answer));
+            return;
+        }
+        let made = match self.make_again(index) {
+            Ok(Some(store)) => backup::write(&self.snapshots, index, &label, &store),
+            Ok(None) => Err("a snapshot from another node has come in between: try again".to_owned()),
+            Err(why) => Err(why),
+        };
+        let told = made.map(|(view, reader)| {
+            self.backup = Some((view.clone(), reader));
+            view
+        });
+        let _ = answer.send(told);
+    }
+
+    fn read_backup(&self, wanted: &ReadBackup) -> Result<Bytes, String> {
+        let made = self.backup.as_ref().filter(|(view, _)| (view.index, view.checksum) == (wanted.index, wanted.checksum));
+        let Some((_, reader)) = made else {
+            return Err("this node has no such backup, or has made another since: begin again".to_owned());
+        };
+        reader.bytes(wanted.offset, backup::PIECE).map(Bytes::from).map_err(|why| why.to_string())
     }
 
     /// The store after this entry, from the disk. `None` if there is a newer snapshot.

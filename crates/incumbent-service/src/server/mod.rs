@@ -27,20 +27,30 @@
 //! # }
 //! ```
 //!
-//! Left out: dialects of other services, which use a [`Handle`]; remembering where members are that were not told at the start.
+//! Left out: dialects of other services, which use a [`Handle`].
 
+mod administration;
 mod apply;
+mod backup;
 mod config;
 mod counter;
 mod desk;
 mod disk;
 mod door;
 mod driver;
+mod gate;
 mod handle;
+mod inquiry;
 mod keeper;
+mod lobby;
+mod members;
 mod opening;
+mod steward;
 #[cfg(test)]
 mod tests;
+mod tls;
+mod turnstile;
+mod visit;
 mod watchers;
 
 use std::fmt;
@@ -56,13 +66,20 @@ use tokio::sync::oneshot;
 
 pub use incumbent_peer::switchboard::{GroupKey, Peer, Security, TlsFiles};
 
+pub use self::administration::Unattended;
+pub use self::backup::{Label, NotRestored, Restoration, Restored, restore};
 pub use self::config::{Beginning, Config, NotStarted};
 use self::handle::Order;
 pub use self::handle::{
     Batch, Consistency, DiskStatus, End, Handle, NodeStatus, NotNow, Outcome, Unanswered, Unchanged, Watch, WatchEnd, Why,
 };
+pub use self::members::{Member, Members, RESERVED, is_reserved};
+pub use self::tls::{Admission, ServerTls};
 use crate::log::{Disk, Folder};
 use crate::replica::{Extent, Index, Mark};
+
+/// What this program calls itself to others.
+const RELEASE: &str = env!("CARGO_PKG_VERSION");
 
 /// Where a node is reached.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

@@ -1,12 +1,12 @@
 //! Opening a node's directory: the store as its snapshot and log make it, and what the replica starts from.
 
-use incumbent_protocol::protocol::{NodeId, Term};
+use incumbent_protocol::protocol::Term;
 use incumbent_store::store::Store;
 
 use super::config::{Beginning, Config, NotStarted};
 use super::keeper;
 use crate::log::{Append, Disk, HardState, Identity, Log, Mark, Recovered as Found};
-use crate::replica::{Entry, Recovered, Roll, Vote};
+use crate::replica::{Entry, Recovered, Roll, Snapshot, Vote};
 
 /// What a directory held.
 #[derive(Debug)]
@@ -29,7 +29,8 @@ pub(super) fn open<D: Disk>(disk: D, config: &Config) -> Result<Opened<D>, NotSt
     }
     if found.snapshot.is_none() && config.beginning == Beginning::Founds {
         let everyone = config.peers.iter().map(|it| it.id).chain([config.me]);
-        let base = be_born(&mut log, everyone)?;
+        let roll = Roll::of(everyone).map_err(NotStarted::Members)?;
+        let base = be_born(&mut log, &Recovered::birth(roll).snapshot, &Store::new(0))?;
         (found.base, found.last) = (base, base.index);
         found.state = HardState { term: base.term, vote: None, commit: base.index };
     }
@@ -48,13 +49,11 @@ pub(super) fn open<D: Disk>(disk: D, config: &Config) -> Result<Opened<D>, NotSt
     Ok(Opened { log, store, recovered, found })
 }
 
-/// A cluster begins with a snapshot of nothing, the same on every founder, so that its members are on record from the start.
-fn be_born<D: Disk>(log: &mut Log<D>, founders: impl Iterator<Item = NodeId>) -> Result<Mark, NotStarted> {
-    let roll = Roll::of(founders).map_err(NotStarted::Members)?;
-    let birth = Recovered::birth(roll).snapshot;
+/// A cluster begins with a snapshot, the same on every founder, so that its members are on record from the start: of nothing, or of what was brought back.
+pub(super) fn be_born<D: Disk>(log: &mut Log<D>, birth: &Snapshot, store: &Store) -> Result<Mark, NotStarted> {
     let mark = Mark { index: birth.index, term: birth.term.0 };
     let state = HardState { term: mark.term, vote: None, commit: mark.index };
-    keeper::save(&log.snapshots(), &birth, &Store::new(0))
+    keeper::save(&log.snapshots(), birth, store)
         .and_then(|_| log.write(&[Append::Restart(mark), Append::State(state)]))
         .and_then(|()| log.sync())
         .map_err(|failure| NotStarted::Snapshot(failure.to_string()))?;

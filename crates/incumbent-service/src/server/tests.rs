@@ -267,6 +267,22 @@ fn keep_alives_are_gathered_and_each_hears_of_its_own_sessions() {
 }
 
 #[test]
+fn keep_alives_of_guests_are_not_mixed() {
+    let (mut desk, now) = (Desk::default(), Instant::from_nanos(7));
+    for (guest, sessions) in [("a", vec![1]), ("b", vec![2]), ("a", vec![3])] {
+        let (answer, _answered) = oneshot::channel();
+        let keep = Command::KeepAlive(KeepAlive { sessions });
+        assert!(desk.gather(now, Request { guest: guest.into(), ..Request::of(keep) }, answer.into()).is_none());
+    }
+    assert_eq!(desk.len(), 3);
+    let due = now + KEEP_ALIVES_GATHERED;
+    let kept: Vec<_> = std::iter::from_fn(|| desk.gathered(due)).map(|(_, request)| (request.guest, request.command)).collect();
+    let keep = |sessions| Some(Command::KeepAlive(KeepAlive { sessions }));
+    assert_eq!(kept, [("a".to_owned(), keep(vec![1, 3])), ("b".to_owned(), keep(vec![2]))]);
+    assert_eq!((desk.gathered_until, desk.len()), (None, 2), "each waits for its answer");
+}
+
+#[test]
 fn many_keep_alives_do_not_wait_and_numbered_ones_are_not_gathered() {
     let (mut desk, now) = (Desk::default(), Instant::from_nanos(7));
     let _first = keep_alive(&mut desk, now, (0..KEPT_ALIVE_AT_ONCE_MAX as u64).collect());

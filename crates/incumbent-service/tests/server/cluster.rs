@@ -31,6 +31,8 @@ pub(crate) struct Cluster {
     ports: [Port; 3],
     pub(crate) settings: Settings,
     pub(crate) log: Options,
+    /// Where clients are served, if they are.
+    pub(crate) clients: Option<String>,
     /// Simulated ones; else the nodes use real directories.
     pub(crate) disks: Option<[SimDisk; 3]>,
     pub(crate) nodes: [Option<Node>; 3],
@@ -59,12 +61,12 @@ impl Cluster {
     pub(crate) fn prepare(disks: Option<[SimDisk; 3]>, settings: Settings) -> Cluster {
         let directories = tempfile::tempdir().expect("a directory");
         let ports = std::array::from_fn(|_| Port::free().expect("a port"));
-        Cluster { directories, ports, settings, log: Options::default(), disks, nodes: [None, None, None] }
+        Cluster { directories, ports, settings, log: Options::default(), clients: None, disks, nodes: [None, None, None] }
     }
 
     pub(crate) fn config(&self, at: usize) -> Config {
         let config = config(at, self.directories.path(), &self.settings, self.ports());
-        Config { log: self.log, ..config }
+        Config { log: self.log, clients: self.clients.clone(), ..config }
     }
 
     pub(crate) fn directories(&self) -> &Path {

@@ -142,6 +142,13 @@ impl Elections {
         self.waking.first()
     }
 
+    /// Each election whose tokens are above this incarnation gets another of its own.
+    pub(crate) fn raise_those_above(&mut self, incarnation: u16) {
+        for election in self.elections.values_mut().filter(|it| it.incarnation > incarnation) {
+            election.incarnation += 1;
+        }
+    }
+
     pub(crate) fn list(&self, asked: &ListElections) -> Summaries {
         let limit = match asked.limit {
             0 => Limits::LISTED_MAX,

@@ -383,9 +383,9 @@ fn unreachable(addresses: &[String], why: &Ended) -> Error {
 pub fn error(why: Failure) -> Error {
     match why {
         Failure::Refused(refusal) if refusal.may_have_happened() => Error::unknown(refusal.to_string()),
-        Failure::Refused(refusal @ (Refusal::Limit { .. } | Refusal::SeatsDiffer(_) | Refusal::TokensExhausted)) => {
-            Error::misconfigured(refusal.to_string())
-        }
+        Failure::Refused(
+            refusal @ (Refusal::Limit { .. } | Refusal::SeatsDiffer(_) | Refusal::TokensExhausted | Refusal::Denied(_)),
+        ) => Error::misconfigured(refusal.to_string()),
         Failure::Refused(refusal) => Error::refused(refusal.to_string()),
         Failure::NotNow { why } => Error::refused(why),
         Failure::Unknown { why } => Error::unknown(why),

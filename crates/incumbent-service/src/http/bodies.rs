@@ -1,0 +1,251 @@
+//! What stands in JSON bodies, as the store's own commands. A body has the shape of its route when it comes here; what a shape cannot say is refused here.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::Bytes;
+use incumbent_store::keys::item::Span;
+use incumbent_store::keys::transaction::{Act, Against, Comparison, Delete, Guard, Operation, Put, Transaction};
+use incumbent_store::query::Range;
+use serde_json::Value;
+
+use super::failure::Failure;
+use super::shapes::{self, Shape};
+
+/// An object that has the shape of its route.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Body<'a>(pub(super) &'a Value);
+
+/// Reads a body as JSON of this shape.
+pub(super) fn parse(bytes: &[u8], shape: &Shape) -> Result<Value, Failure> {
+    let value = if bytes.is_empty() {
+        Value::Object(serde_json::Map::new())
+    } else {
+        serde_json::from_slice(bytes)
+            .map_err(|why| Failure::malformed(format!("the body is no JSON: {why}"), "send an object in JSON, in UTF-8"))?
+    };
+    shape.check(&value, "").map_err(|misfit| {
+        let place = if misfit.at.is_empty() { "the body".to_owned() } else { format!("the body at {}", misfit.at) };
+        Failure::malformed(format!("{place} is not what it should be"), format!("give {}", misfit.wanted))
+    })?;
+    Ok(value)
+}
+
+impl<'a> Body<'a> {
+    /// A text; empty if it is left out.
+    pub(super) fn text(self, name: &str) -> String {
+        self.0[name].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// False if it is left out.
+    pub(super) fn flag(self, name: &str) -> bool {
+        self.0[name] == true
+    }
+
+    /// 0 if it is left out.
+    pub(super) fn whole(self, name: &str) -> u64 {
+        self.0[name].as_u64().unwrap_or_default()
+    }
+
+    pub(super) fn whole_u32(self, name: &str) -> Result<u32, Failure> {
+        u32::try_from(self.whole(name)).map_err(|_| Failure::malformed(format!("{name} is too great"), "give a smaller number"))
+    }
+
+    /// 0 if it is left out.
+    pub(super) fn signed(self, name: &str) -> i32 {
+        self.0[name].as_i64().and_then(|it| it.try_into().ok()).unwrap_or_default()
+    }
+
+    pub(super) fn id(self, name: &str) -> Option<u64> {
+        self.0[name].as_str().and_then(shapes::id).or_else(|| self.0[name].as_u64())
+    }
+
+    /// The field of this name, or the one in base64.
+    pub(super) fn bytes(self, name: &str) -> Result<Option<Bytes>, Failure> {
+        let coded = self.0[format!("{name}_base64")].as_str();
+        match (self.0[name].as_str(), coded) {
+            (Some(_), Some(_)) => Err(Failure::malformed(format!("{name} and {name}_base64 are both there"), "give one of them")),
+            (Some(text), None) => Ok(Some(Bytes::copy_from_slice(text.as_bytes()))),
+            (None, Some(coded)) => match BASE64.decode(coded) {
+                Ok(bytes) => Ok(Some(bytes.into())),
+                Err(why) => Err(Failure::malformed(format!("{name}_base64: {why}"), "give base64 with padding")),
+            },
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// Empty if it is left out.
+    pub(super) fn value(self) -> Result<Bytes, Failure> {
+        Ok(self.bytes("value")?.unwrap_or_default())
+    }
+
+    fn key(self) -> Result<Bytes, Failure> {
+        self.bytes("key")?.ok_or_else(|| Failure::malformed("a key is missing", "give key or key_base64"))
+    }
+
+    /// A key or a prefix.
+    fn keys(self) -> Result<Span, Failure> {
+        match (self.bytes("key")?, self.bytes("prefix")?) {
+            (Some(key), None) => Ok(Span::key(key)),
+            (None, Some(prefix)) => Ok(under(prefix)),
+            (None, None) => Err(Failure::malformed("a key is missing", "give a key or a prefix; an empty prefix is all keys")),
+            (Some(_), Some(_)) => Err(Failure::malformed("a key and a prefix are both there", "give one of them")),
+        }
+    }
+
+    fn each<T>(self, name: &str, read: impl Fn(Body<'a>) -> Result<T, Failure>) -> Result<Vec<T>, Failure> {
+        self.0[name].as_array().into_iter().flatten().map(|it| read(Body(it))).collect()
+    }
+
+    pub(super) fn transaction(self) -> Result<Transaction, Failure> {
+        Ok(Transaction {
+            guards: self.each("guards", Body::guard)?,
+            then: self.each("then", Body::operation)?,
+            otherwise: self.each("otherwise", Body::operation)?,
+        })
+    }
+
+    fn guard(self) -> Result<Guard, Failure> {
+        const AGAINST: [&str; 10] =
+            ["exists", "version", "created", "modified", "value", "value_base64", "session", "children", "undelayed", "holding"];
+        let named: Vec<&str> = AGAINST.into_iter().filter(|it| !self.0[*it].is_null()).collect();
+        let &[against] = &named[..] else {
+            return Err(Failure::malformed(
+                format!("a guard compares with one thing, and this one with {}", named.len()),
+                format!("give one of: {}", AGAINST.join(", ")),
+            ));
+        };
+        let comparison = match self.0["comparison"].as_str() {
+            None | Some("equal") => Comparison::Equal,
+            Some("greater") => Comparison::Greater,
+            Some("less") => Comparison::Less,
+            Some(_) => Comparison::NotEqual,
+        };
+        if comparison != Comparison::Equal && ["exists", "undelayed", "holding"].contains(&against) {
+            return Err(Failure::malformed(format!("{against} is so or not"), "leave comparison out"));
+        }
+        let (comparison, against) = match against {
+            "holding" => {
+                let holds = Body(&self.0["holding"]);
+                return Ok(Guard::holds(holds.text("election"), holds.id("token").unwrap_or_default()));
+            }
+            "exists" if self.flag("exists") => (Comparison::Greater, Against::Version(0)),
+            "exists" => (Comparison::Equal, Against::Version(0)),
+            "version" => (comparison, Against::Version(self.whole("version"))),
+            "created" => (comparison, Against::Created(self.whole("created"))),
+            "modified" => (comparison, Against::Modified(self.whole("modified"))),
+            "session" => (comparison, Against::Session(self.id("session").unwrap_or_default())),
+            "children" => (comparison, Against::Children(self.whole("children"))),
+            "undelayed" => (comparison, Against::Undelayed(self.flag("undelayed"))),
+            _value => (comparison, Against::Value(self.value()?)),
+        };
+        Ok(Guard { span: Some(self.keys()?), comparison: comparison as i32, against: Some(against) })
+    }
+
+    fn operation(self) -> Result<Operation, Failure> {
+        let named: Vec<(&String, &Value)> = self.0.as_object().into_iter().flatten().collect();
+        let &[(name, value)] = &named[..] else {
+            return Err(Failure::malformed(
+                format!("an operation does one thing, and this one {}", named.len()),
+                "give one of: put, delete, read, transact, abort",
+            ));
+        };
+        let inner = Body(value);
+        let act = match name.as_str() {
+            "put" => Act::Put(inner.put()?),
+            "delete" => Act::Delete(Delete { span: Some(inner.keys()?), wants_previous: inner.flag("previous") }),
+            "read" => Act::Read(Range {
+                span: Some(inner.keys()?),
+                limit: inner.whole("limit"),
+                keys_only: inner.flag("keys_only"),
+                counts: inner.flag("counts"),
+                ..Range::default()
+            }),
+            "transact" => Act::Transact(inner.transaction()?),
+            _abort => Act::Abort(value.as_u64().unwrap_or_default()),
+        };
+        Ok(act.into())
+    }
+
+    fn put(self) -> Result<Put, Failure> {
+        Ok(Put {
+            key: self.key()?,
+            value: self.value()?,
+            session: self.id("session").unwrap_or_default(),
+            outlives_session: self.flag("outlives_session"),
+            parent_len: self.whole_u32("parent_len")?,
+            sequential: self.flag("sequential"),
+            keeps_value: self.flag("keeps_value"),
+            keeps_session: self.flag("keeps_session"),
+            wants_previous: self.flag("previous"),
+        })
+    }
+}
+
+/// All keys that begin so. For an empty prefix all that are users': keys that begin with a zero byte are the service's own, and are told only to who names them.
+pub(super) fn under(prefix: impl Into<Bytes>) -> Span {
+    let prefix = prefix.into();
+    if prefix.is_empty() { Span { start: Bytes::from_static(&[1]), end: Span::all().end } } else { Span::prefix(prefix) }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(value: &Value) -> Result<Transaction, Box<str>> {
+        let value = parse(value.to_string().as_bytes(), &Shape::Named("Transaction")).map_err(|it| it.message)?;
+        Body(&value).transaction().map_err(|it| it.message)
+    }
+
+    #[test]
+    fn a_transaction_is_read_whole() {
+        let read = read(&json!({
+            "guards": [
+                { "key": "a", "version": 3 },
+                { "key": "a", "comparison": "less", "value": "z" },
+                { "prefix": "", "exists": false },
+                { "holding": { "election": "e", "token": "281474976710657" } },
+            ],
+            "then": [{ "put": { "key_base64": "/w==", "value": "v", "session": 7 } }, { "transact": { "then": [{ "abort": 2 }] } }],
+            "otherwise": [{ "read": { "prefix": "a", "limit": 2 } }, { "delete": { "key": "a", "previous": true } }],
+        }));
+        let expected = Transaction {
+            guards: vec![
+                Guard::key("a", Comparison::Equal, Against::Version(3)),
+                Guard::key("a", Comparison::Less, Against::Value("z".into())),
+                Guard { span: Some(under("")), ..Guard::absent("") },
+                Guard::holds("e", 281_474_976_710_657),
+            ],
+            then: vec![
+                Act::Put(Put { key: Bytes::from_static(b"\xff"), value: "v".into(), session: 7, ..Put::default() }).into(),
+                Act::Transact(Transaction { then: vec![Act::Abort(2).into()], ..Transaction::default() }).into(),
+            ],
+            otherwise: vec![
+                Act::Read(Range { span: Some(Span::prefix("a")), limit: 2, ..Range::default() }).into(),
+                Act::Delete(Delete { span: Some(Span::key("a")), wants_previous: true }).into(),
+            ],
+        };
+        assert_eq!(read, Ok(expected));
+    }
+
+    #[test]
+    fn what_no_shape_can_say_is_refused() {
+        for bad in [
+            json!({ "guards": [{ "key": "a" }] }),
+            json!({ "guards": [{ "version": 1 }] }),
+            json!({ "guards": [{ "key": "a", "prefix": "a", "version": 1 }] }),
+            json!({ "guards": [{ "key": "a", "version": 1, "value": "v" }] }),
+            json!({ "guards": [{ "key": "a", "comparison": "less", "exists": true }] }),
+            json!({ "then": [{}] }),
+            json!({ "then": [{ "abort": 1, "delete": { "key": "a" } }] }),
+            json!({ "then": [{ "put": { "value": "v" } }] }),
+            json!({ "then": [{ "put": { "key": "a", "key_base64": "YQ==" } }] }),
+            json!({ "then": [{ "put": { "key_base64": "YQ" } }] }),
+            json!({ "then": [{ "put": { "key": "a", "parent_len": 4_294_967_296_u64 } }] }),
+            json!({ "then": { "put": {} } }),
+        ] {
+            assert!(read(&bad).is_err(), "{bad}");
+        }
+    }
+}

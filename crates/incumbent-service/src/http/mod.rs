@@ -1,0 +1,104 @@
+//! The service by HTTP and JSON, for curl, browsers and every language that has no client of ours.
+//!
+//! ```text
+//!   connection.rs ──► hyper ──► answers.rs ──► routes.rs: where to    border.rs: who may
+//!                                      │
+//!                                      ├──► bodies.rs ──► elections.rs, sessions.rs, keys.rs ──► petition.rs ──► Handle
+//!                                      └──► streams.rs: Server-Sent Events            views.rs: back to JSON
+//! ```
+//!
+//! - One table (routes.rs) finds the way, checks what comes in, and is told as the OpenAPI document: it cannot say what is not so.
+//! - An answer says first whether it may have happened: 4xx no, 503 no, 504 perhaps (failure.rs).
+//! - What a client may take of memory and time has a name (limits.rs), and its JSON is made on another thread than the node's (annex.rs).
+//!
+//! docs/http.md is the handbook. Left out: the listening socket, TLS and the number of connections, which are the door's.
+
+mod address;
+mod annex;
+mod answers;
+mod bodies;
+mod border;
+mod connection;
+mod elections;
+mod failure;
+mod figures;
+mod keys;
+mod limits;
+mod node;
+mod openapi;
+mod petition;
+mod routes;
+mod schemas;
+mod sessions;
+mod shapes;
+mod streams;
+#[cfg(test)]
+mod tests;
+mod views;
+
+use std::convert::Infallible;
+use std::fmt;
+use std::pin::pin;
+use std::sync::Arc;
+
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Semaphore;
+
+pub use self::annex::Annex;
+pub use self::border::{Denial, Everybody, Gate, Visitor};
+use self::connection::Connection;
+use self::figures::Figures;
+use crate::server::Handle;
+
+/// What all connections of a node have in common.
+pub struct Desk {
+    handle: Handle,
+    figures: Figures,
+    /// Places for streams of events.
+    streams: Arc<Semaphore>,
+}
+
+impl Desk {
+    /// The desk of this node.
+    pub fn of(handle: Handle) -> Arc<Desk> {
+        let streams = Arc::new(Semaphore::new(limits::STREAMS_MAX));
+        Arc::new(Desk { handle, figures: Figures::new(), streams })
+    }
+}
+
+impl fmt::Debug for Desk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Desk").field("handle", &self.handle).finish_non_exhaustive()
+    }
+}
+
+/// Answers on a connection until it ends, or the node does: those whom its gate lets in. `begun` is what was read of it already.
+pub async fn serve_http<C>(connection: C, begun: Vec<u8>, desk: Arc<Desk>, gate: Arc<dyn Gate>)
+where
+    C: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let handle = desk.handle.clone();
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (desk, gate) = (Arc::clone(&desk), Arc::clone(&gate));
+        async move { Ok::<_, Infallible>(answers::answer(desk, &*gate, request).await) }
+    });
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new())
+        .header_read_timeout(limits::HEAD_WITHIN)
+        .max_buf_size(limits::HEAD_BYTES_MAX)
+        .max_headers(limits::HEADERS_MAX);
+    let mut served = pin!(http.serve_connection(TokioIo::new(Connection::of(begun, connection)), service));
+    // How a connection ends is the client's business.
+    tokio::select! {
+        _ = &mut served => {}
+        _ = handle.ended() => {
+            served.as_mut().graceful_shutdown();
+            let _ = tokio::time::timeout(limits::CLOSE_WITHIN, served).await;
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! What a node does for its membership without being asked, now and then: it says where it is, finds the others when it is new, makes learners voters when it leads, and ends when it was removed.
+//!
+//! It has a [`Handle`] and nothing else: all that it does, a user could do. Nothing here is urgent.
+
+use std::time::Duration;
+
+use incumbent_peer::switchboard::Peer;
+use incumbent_protocol::protocol::NodeId;
+use incumbent_store::command::Request;
+use tokio::time::Instant;
+
+use super::handle::{Handle, NodeStatus, Outcome};
+use super::inquiry::Whom;
+use super::members::{self, Member};
+use crate::replica::Step;
+
+/// So often in an election timeout it looks around.
+const ROUNDS: u32 = 2;
+/// Every so many rounds it looks elsewhere for those who are not found: long enough to be sure that nobody answers.
+const ROUNDS_IN_A_PLACE: u32 = 20;
+/// After so many election timeouts without a leader a node asks whether it is a member at all.
+const TIMEOUTS_TO_DOUBT: u32 = 5;
+/// A learner this close to the end of the log may vote: it will be there in a moment.
+const LAG_MAX: u64 = 500;
+
+/// What it takes care of.
+#[derive(Debug)]
+pub(super) struct Steward {
+    pub(super) handle: Handle,
+    /// Where this node is.
+    pub(super) own: Member,
+    pub(super) election_timeout: Duration,
+}
+
+impl Steward {
+    /// Until the node ends.
+    pub(super) async fn attend(self) {
+        let mut roles = self.handle.role();
+        let mut leaderless: Option<Instant> = None;
+        let mut rounds = 0;
+        while let Some(status) = self.handle.status().await {
+            let me = status.node;
+            if status.roll.voters().is_empty() {
+                self.find_members(&status).await;
+            } else if status.role.leader.is_some() {
+                leaderless = None;
+                self.say_where(&status).await;
+                promote(&self.handle, &status).await;
+            } else if leaderless.get_or_insert_with(Instant::now).elapsed() >= self.election_timeout * TIMEOUTS_TO_DOUBT {
+                leaderless = None;
+                self.doubt(me, &status).await;
+            }
+            rounds += 1;
+            if rounds % ROUNDS_IN_A_PLACE == 0 {
+                self.handle.look_elsewhere().await;
+            }
+            // Who leads is news for all of this; otherwise there is time.
+            let _ = tokio::time::timeout(self.election_timeout / ROUNDS, roles.changed()).await;
+        }
+    }
+
+    /// Puts it on record where this node is, if that is news.
+    async fn say_where(&self, status: &NodeStatus) {
+        let known = status.members.get(&status.node);
+        let own = Member { shall_vote: known.is_some_and(|it| it.shall_vote), ..self.own.clone() };
+        if own.peer.is_empty() || known == Some(&own) || !status.roll.contains(status.node) {
+            return;
+        }
+        let outcome = self.handle.submit(Request::of(members::record(status.node, &own))).await;
+        if let Outcome::Refused(refusal) = outcome {
+            tracing::warn!(node = %status.node, %refusal, "it cannot be put on record where this node is");
+        }
+    }
+
+    /// A newcomer knows one member, perhaps, and is spoken to by all of them.
+    async fn find_members(&self, status: &NodeStatus) {
+        let mut peers: Vec<Peer> = Vec::new();
+        for address in &status.places {
+            let Ok(report) = self.handle.inquire(Whom::Address(address.clone())).await else { continue };
+            let told = report.members.iter().filter(|it| it.node != status.node.0);
+            peers.extend(told.map(|it| Peer { id: NodeId(it.node), address: it.peer.clone() }));
+            // Whom we found there is there.
+            peers.push(Peer { id: NodeId(report.node), address: address.clone() });
+        }
+        peers.reverse();
+        peers.sort_by_key(|it| it.id);
+        peers.dedup_by_key(|it| it.id);
+        if !peers.is_empty() {
+            self.handle.set_peers(peers).await;
+        }
+    }
+
+    /// Nobody leads, as far as this node hears: the others may be away, or this node may be none of them any more. Its own log cannot say so: whoever is removed is told nothing from then on.
+    async fn doubt(&self, me: NodeId, status: &NodeStatus) {
+        if !status.roll.contains(me) {
+            return;
+        }
+        for address in &status.places {
+            let Ok(report) = self.handle.inquire(Whom::Address(address.clone())).await else { continue };
+            // It has decided more than this node knows of, and by that this node is no member. One that knows less may not have heard of it yet.
+            if !report.voters.is_empty() && !report.has(me) && report.health.applied > status.applied {
+                self.handle.be_removed(NodeId(report.node), report.health.applied).await;
+                return;
+            }
+        }
+    }
+}
+
+/// Makes learners voters that shall vote and know enough, if this node leads.
+pub(super) async fn promote(handle: &Handle, status: &NodeStatus) {
+    if !status.role.leads {
+        return;
+    }
+    for node in status.roll.learners() {
+        let wanted = status.members.get(node).is_some_and(|it| it.shall_vote);
+        if wanted && status.lags.get(node).is_some_and(|it| *it <= LAG_MAX) {
+            // If it cannot be now, it can be in the next round.
+            let _ = handle.change(vec![Step::Voter(*node)]).await;
+            return;
+        }
+    }
+}

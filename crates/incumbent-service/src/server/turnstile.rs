@@ -1,0 +1,255 @@
+//! How many clients may come in, from where, and how fast: decided before a byte of theirs is read.
+//!
+//! Everything is counted by address, an IPv6 network of 64 bits being one: so a flood from somewhere leaves room for others. Whoever shows bad tokens again and again is
+//! sent away for a while without being asked (guessing is hopeless, but it costs us digests and log lines). What is remembered of addresses is bounded. Time is an argument.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use incumbent_protocol::time::Instant;
+
+use super::config::{
+    ADDRESSES_REMEMBERED_MAX, CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX, NEW_CONNECTIONS, NEW_CONNECTIONS_PER_ADDRESS,
+    REFUSED_LOGINS,
+};
+
+/// So many at once, and then one in each such time.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) struct Pace {
+    pub(super) burst: u32,
+    pub(super) every: Duration,
+}
+
+/// Whether a pace is kept: when it would be kept again if nothing more came.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+struct Meter(Instant);
+
+impl Meter {
+    const IDLE: Meter = Meter(Instant::ZERO);
+
+    /// Whether one more is too fast.
+    fn is_full(self, now: Instant, pace: Pace) -> bool {
+        self.0 > now + pace.every * (pace.burst - 1)
+    }
+
+    fn count(&mut self, now: Instant, pace: Pace) {
+        self.0 = self.0.max(now) + pace.every;
+    }
+
+    fn is_idle(self, now: Instant) -> bool {
+        self.0 <= now
+    }
+}
+
+/// Why somebody is not let in.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Crowded {
+    /// Too many are in.
+    Full,
+    /// Too many are in from there.
+    FullFromThere,
+    /// Too many come at once.
+    Fast,
+    /// Too many come from there at once.
+    FastFromThere,
+    /// Too many bad tokens have come from there.
+    BadTokens,
+}
+
+impl fmt::Display for Crowded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Crowded::Full => write!(f, "there are {CONNECTIONS_MAX} connections, and no more are taken"),
+            Crowded::FullFromThere => {
+                write!(f, "there are {CONNECTIONS_PER_ADDRESS_MAX} connections from its address, and no more are taken")
+            }
+            Crowded::Fast => f.write_str("more connections come than are taken in so short a time"),
+            Crowded::FastFromThere => f.write_str("more connections come from its address than are taken in so short a time"),
+            Crowded::BadTokens => f.write_str("too many tokens from its address were bad: it is not listened to for a while"),
+        }
+    }
+}
+
+/// Counts who is in.
+#[derive(Debug)]
+pub(super) struct Turnstile {
+    inside: usize,
+    entering: Meter,
+    visits: BTreeMap<IpAddr, Visits>,
+}
+
+/// From one address.
+#[derive(Copy, Clone, Debug)]
+struct Visits {
+    inside: usize,
+    entering: Meter,
+    refused: Meter,
+}
+
+impl Turnstile {
+    pub(super) fn new() -> Turnstile {
+        Turnstile { inside: 0, entering: Meter::IDLE, visits: BTreeMap::new() }
+    }
+
+    /// Lets a connection in; each is to be told to [`leave`](Turnstile::leave).
+    pub(super) fn enter(&mut self, now: Instant, from: IpAddr) -> Result<(), Crowded> {
+        if self.inside >= CONNECTIONS_MAX {
+            return Err(Crowded::Full);
+        }
+        let entering = self.entering;
+        let visits = self.visits(now, from);
+        if visits.inside >= CONNECTIONS_PER_ADDRESS_MAX {
+            return Err(Crowded::FullFromThere);
+        }
+        if visits.refused.is_full(now, REFUSED_LOGINS) {
+            return Err(Crowded::BadTokens);
+        }
+        if visits.entering.is_full(now, NEW_CONNECTIONS_PER_ADDRESS) {
+            return Err(Crowded::FastFromThere);
+        }
+        // Asked last: what one address sends in vain is not counted against all.
+        if entering.is_full(now, NEW_CONNECTIONS) {
+            return Err(Crowded::Fast);
+        }
+        visits.entering.count(now, NEW_CONNECTIONS_PER_ADDRESS);
+        visits.inside += 1;
+        self.entering.count(now, NEW_CONNECTIONS);
+        self.inside += 1;
+        Ok(())
+    }
+
+    /// A connection that was let in has ended.
+    pub(super) fn leave(&mut self, from: IpAddr) {
+        self.inside -= 1;
+        if let Some(visits) = self.visits.get_mut(&network(from)) {
+            visits.inside -= 1;
+        }
+    }
+
+    /// A bad token came from there.
+    pub(super) fn refuse(&mut self, now: Instant, from: IpAddr) {
+        self.visits(now, from).refused.count(now, REFUSED_LOGINS);
+    }
+
+    fn visits(&mut self, now: Instant, from: IpAddr) -> &mut Visits {
+        if self.visits.len() >= ADDRESSES_REMEMBERED_MAX {
+            self.visits.retain(|_, it| it.inside > 0 || !it.entering.is_idle(now) || !it.refused.is_idle(now));
+            // Still too many: those who are in are not forgotten, and they are bounded.
+            if self.visits.len() >= ADDRESSES_REMEMBERED_MAX {
+                self.visits.retain(|_, it| it.inside > 0);
+            }
+        }
+        let new = Visits { inside: 0, entering: Meter::IDLE, refused: Meter::IDLE };
+        self.visits.entry(network(from)).or_insert(new)
+    }
+}
+
+/// What one who has an address has most likely as a whole.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(it) => IpAddr::V4(it),
+        IpAddr::V6(it) => IpAddr::V6((u128::from(it) >> 64 << 64).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(last: u32) -> IpAddr {
+        IpAddr::V4((0x0a00_0000 + last).into())
+    }
+
+    fn at(ms: u64) -> Instant {
+        Instant::ZERO + Duration::from_secs(1000) + Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn so_many_come_in_from_one_address_and_others_still_do() {
+        let mut turnstile = Turnstile::new();
+        let mut now = at(0);
+        for _ in 0..CONNECTIONS_PER_ADDRESS_MAX {
+            assert_eq!(turnstile.enter(now, address(1)), Ok(()));
+            now = now + NEW_CONNECTIONS_PER_ADDRESS.every;
+        }
+        assert_eq!(turnstile.enter(now, address(1)), Err(Crowded::FullFromThere));
+        assert_eq!(turnstile.enter(now, address(2)), Ok(()));
+        turnstile.leave(address(1));
+        assert_eq!(turnstile.enter(now, address(1)), Ok(()));
+    }
+
+    #[test]
+    fn so_many_come_in_at_all() {
+        let mut turnstile = Turnstile::new();
+        let mut now = at(0);
+        for number in 0..u32::try_from(CONNECTIONS_MAX).expect("fits") {
+            assert_eq!(turnstile.enter(now, address(number)), Ok(()));
+            now = now + NEW_CONNECTIONS.every;
+        }
+        assert_eq!(turnstile.enter(now, address(0)), Err(Crowded::Full));
+        turnstile.leave(address(7));
+        assert_eq!(turnstile.enter(now, address(0)), Ok(()));
+    }
+
+    #[test]
+    fn a_burst_passes_and_then_one_at_a_time() {
+        let mut turnstile = Turnstile::new();
+        let Pace { burst, every } = NEW_CONNECTIONS_PER_ADDRESS;
+        for _ in 0..burst {
+            assert_eq!(turnstile.enter(at(0), address(1)), Ok(()));
+            turnstile.leave(address(1));
+        }
+        assert_eq!(turnstile.enter(at(0), address(1)), Err(Crowded::FastFromThere));
+        assert_eq!(turnstile.enter(at(0), address(2)), Ok(()), "others are not held up");
+        assert_eq!(turnstile.enter(at(0) + every, address(1)), Ok(()));
+        assert_eq!(turnstile.enter(at(0) + every, address(1)), Err(Crowded::FastFromThere));
+    }
+
+    #[test]
+    fn a_burst_from_everywhere_is_bounded_too() {
+        let mut turnstile = Turnstile::new();
+        let mut entered = 0;
+        for number in 0..NEW_CONNECTIONS.burst + 10 {
+            if turnstile.enter(at(0), address(number)).is_ok() {
+                entered += 1;
+                turnstile.leave(address(number));
+            }
+        }
+        assert_eq!(entered, NEW_CONNECTIONS.burst);
+        assert_eq!(turnstile.enter(at(0), address(0)), Err(Crowded::Fast));
+    }
+
+    #[test]
+    fn who_brings_bad_tokens_is_not_listened_to_for_a_while() {
+        let mut turnstile = Turnstile::new();
+        for _ in 0..REFUSED_LOGINS.burst {
+            assert_eq!(turnstile.enter(at(0), address(1)), Ok(()));
+            turnstile.refuse(at(0), address(1));
+            turnstile.leave(address(1));
+        }
+        assert_eq!(turnstile.enter(at(0), address(1)), Err(Crowded::BadTokens));
+        assert_eq!(turnstile.enter(at(0), address(2)), Ok(()));
+        assert_eq!(turnstile.enter(at(0) + REFUSED_LOGINS.every, address(1)), Ok(()));
+    }
+
+    #[test]
+    fn a_network_counts_as_one_and_what_is_remembered_is_bounded() {
+        let mut turnstile = Turnstile::new();
+        for host in 0..REFUSED_LOGINS.burst {
+            turnstile.refuse(at(0), IpAddr::V6((0x2001_0db8_0000_0001_u128 << 64 | u128::from(host)).into()));
+        }
+        let neighbour: IpAddr = "2001:db8:0:1:ffff::1".parse().expect("an address");
+        assert_eq!(turnstile.enter(at(0), neighbour), Err(Crowded::BadTokens));
+        assert_eq!(turnstile.enter(at(0), "2001:db8:0:2::1".parse().expect("an address")), Ok(()));
+        assert_eq!(turnstile.enter(at(0), address(5)), Ok(()));
+        for number in 0..3 * u32::try_from(ADDRESSES_REMEMBERED_MAX).expect("fits") {
+            turnstile.refuse(at(0), address(number));
+        }
+        assert!(turnstile.visits.len() <= ADDRESSES_REMEMBERED_MAX);
+        turnstile.leave(address(5));
+        assert_eq!(turnstile.visits[&address(5)].inside, 0, "who is in is not forgotten");
+        assert_eq!(network("::ffff:10.0.0.5".parse().expect("an address")), address(5));
+    }
+}

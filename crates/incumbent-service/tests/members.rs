@@ -1,0 +1,306 @@
+//! Members that come, move, go and are brought back, with real nodes: what operators do, while others write.
+#![allow(clippy::wildcard_enum_match_arm, reason = "a test wants one kind of answer")]
+
+#[path = "server/cluster.rs"]
+mod cluster;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cluster::{LONG, done, patient, put, soon, value};
+use incumbent_client::administration::{
+    AddMember, Administration, AskCluster, Attended, ClusterView, MemberChange, Membership, RemoveMember, TransferLeadership,
+};
+use incumbent_client::client::{Client, Options};
+use incumbent_peer::switchboard::Peer;
+use incumbent_protocol::protocol::NodeId;
+use incumbent_service::server::{Beginning, Config, End, Handle, Node, Outcome, Unattended};
+use incumbent_testbed::port::Port;
+use tempfile::TempDir;
+use tokio::time::timeout;
+
+/// Nodes that know one other when they begin.
+struct Town {
+    directories: TempDir,
+    ports: BTreeMap<u32, Port>,
+    nodes: BTreeMap<u32, Node>,
+}
+
+impl Town {
+    /// One founder, alone.
+    fn found() -> Town {
+        let directories = tempfile::tempdir().expect("a directory");
+        let mut town = Town { directories, ports: BTreeMap::new(), nodes: BTreeMap::new() };
+        town.start(1);
+        town
+    }
+
+    /// A newcomer is told of the founder alone.
+    fn config(&mut self, node: u32) -> Config {
+        let port = |it: &mut Town, node| it.ports.entry(node).or_insert_with(|| Port::free().expect("a port")).number();
+        let founder = format!("127.0.0.1:{}", port(self, 1));
+        let listen = format!("127.0.0.1:{}", port(self, node));
+        let alone = Config::alone(self.directories.path().join(node.to_string()));
+        let (peers, beginning) = match node {
+            1 => (Vec::new(), Beginning::Founds),
+            _ => (vec![Peer { id: NodeId(1), address: founder }], Beginning::Joins),
+        };
+        let clients = Some("127.0.0.1:0".to_owned());
+        Config { me: NodeId(node), listen, peers, beginning, clients, settings: patient(), ..alone }
+    }
+
+    fn start(&mut self, node: u32) {
+        let config = self.config(node);
+        self.nodes.insert(node, Node::start(config).expect("starts"));
+    }
+
+    fn handle(&self, node: u32) -> Handle {
+        self.nodes[&node].handle()
+    }
+
+    fn place(&self, node: u32) -> String {
+        self.nodes[&node].address().to_string()
+    }
+
+    /// Asks whoever leads.
+    async fn administer(&self, wanted: Administration) -> Attended {
+        soon("an answer of the leader", || async {
+            for node in self.nodes.values() {
+                match node.handle().administer(wanted.clone()).await {
+                    Ok(attended) => return Some(attended),
+                    Err(Unattended::NotNow(_) | Unattended::Unknown) => {}
+                }
+            }
+            None
+        })
+        .await
+    }
+
+    async fn add(&self, node: u32) -> Attended {
+        let add = AddMember { node, peer: self.place(node), client: String::new() };
+        self.administer(Administration::Add(add)).await
+    }
+
+    async fn grow(&mut self, node: u32) {
+        self.start(node);
+        soon("it votes", || async { Some(change(self.add(node).await)).filter(|it| *it == Membership::Voter) }).await;
+    }
+
+    async fn remove(&self, node: u32, force: bool) -> Attended {
+        self.administer(Administration::Remove(RemoveMember { node, force })).await
+    }
+
+    async fn view(&self, node: u32) -> ClusterView {
+        match self.handle(node).administer(Administration::Status(AskCluster {})).await {
+            Ok(Attended::Cluster(view)) => view,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn leader(&self) -> u32 {
+        soon("a leader", || async { self.nodes.iter().find(|it| it.1.handle().role().borrow().leads).map(|it| *it.0) }).await
+    }
+
+    /// Waits until all that run have applied the same, and are equal.
+    async fn equal(&self) {
+        soon("equal nodes", || async {
+            let mut seen = Vec::new();
+            for node in self.nodes.values() {
+                seen.push(node.handle().digest().await?);
+            }
+            seen.windows(2).all(|two| two[0] == two[1]).then_some(())
+        })
+        .await;
+    }
+}
+
+#[track_caller]
+fn change(attended: Attended) -> Membership {
+    match attended {
+        Attended::Member(it @ MemberChange { .. }) => it.membership(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[track_caller]
+fn refusal(attended: Attended) -> String {
+    match attended {
+        Attended::Refused(why) => why,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+/// Writes until it is told to stop; answers how many were acknowledged.
+fn write(handle: Handle, name: &'static str, stop: &Arc<AtomicBool>) -> tokio::task::JoinHandle<u64> {
+    let stop = Arc::clone(stop);
+    tokio::spawn(async move {
+        let mut count = 0;
+        while !stop.load(Ordering::Relaxed) {
+            match handle.submit(put(&format!("{name}-{count}"), "kept")).await {
+                Outcome::Done { .. } => count += 1,
+                // The same key again: it does not matter whether it has happened.
+                Outcome::NotNow(_) | Outcome::Unknown => tokio::task::yield_now().await,
+                Outcome::Refused(refusal) => panic!("{refusal}"),
+            }
+        }
+        count
+    })
+}
+
+#[tokio::test]
+async fn a_founder_grows_to_three_and_five_and_shrinks_again_while_others_write() {
+    let mut town = Town::found();
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut writers = vec![("a", write(town.handle(1), "a", &stop))];
+    town.grow(2).await;
+    town.grow(3).await;
+    writers.push(("b", write(town.handle(3), "b", &stop)));
+    town.grow(4).await;
+    town.grow(5).await;
+    writers.push(("c", write(town.handle(5), "c", &stop)));
+    // One that was told of the founder alone, and is away while others come, finds them in its own store.
+    town.nodes.remove(&1);
+    town.nodes.remove(&2);
+    town.start(2);
+    soon("it finds the others without the founder", || async {
+        let lines = town.handle(2).status().await?.lines;
+        [3, 4, 5]
+            .iter()
+            .all(|id| lines.iter().any(|it| it.peer == NodeId(*id) && format!("{:?}", it.state) == "Up"))
+            .then_some(())
+    })
+    .await;
+    assert!(value(&town.handle(2), "a-0").await.is_some());
+    assert_eq!(change(town.remove(1, false).await), Membership::None);
+    let leader = town.leader().await;
+    assert_eq!(change(town.remove(leader, false).await), Membership::None, "a leader makes way first");
+    let removed = town.nodes.remove(&leader).expect("runs");
+    let End::Removed(why) = timeout(LONG, removed.handle().ended()).await.expect("in time") else { panic!("another end") };
+    assert!(why.contains("another number"), "{why}");
+    stop.store(true, Ordering::Relaxed);
+    town.equal().await;
+    let left = *town.nodes.keys().next().expect("three are left");
+    for (name, writer) in writers {
+        let count = timeout(LONG, writer).await.expect("in time").expect("no panic");
+        for number in (0..count).step_by(7).chain(count.checked_sub(1)) {
+            assert!(value(&town.handle(left), &format!("{name}-{number}")).await.is_some(), "{name}-{number} was acknowledged");
+        }
+    }
+    let view = town.view(left).await;
+    assert_eq!(view.members.len(), 3, "{view:?}");
+    for member in &view.members {
+        assert!(member.health.is_some() && member.line_up && !member.client.is_empty(), "{member:?}");
+        assert_eq!(member.membership(), Membership::Voter);
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_was_removed_while_it_was_away_ends_and_says_why() {
+    let mut town = Town::found();
+    town.grow(2).await;
+    town.grow(3).await;
+    town.nodes.remove(&3);
+    assert_eq!(change(town.remove(3, false).await), Membership::None);
+    assert_eq!(change(town.remove(3, false).await), Membership::None, "it may be asked twice");
+    town.start(3);
+    let gone = town.nodes.remove(&3).expect("runs");
+    let End::Removed(why) = timeout(LONG, gone.handle().ended()).await.expect("in time") else { panic!("another end") };
+    assert!(why.contains("node 3 was removed"), "{why}");
+    drop(gone);
+    // C56: nor does it come back with an empty directory under its number.
+    std::fs::remove_dir_all(town.directories.path().join("3")).expect("there");
+    town.start(3);
+    let why = refusal(town.add(3).await);
+    assert!(why.contains("never used"), "{why}");
+    done(town.handle(1).submit(put("after", "all")).await);
+}
+
+#[tokio::test]
+async fn who_cannot_be_a_member_is_refused_with_what_to_do() {
+    let mut town = Town::found();
+    done(town.handle(1).submit(put("a", "1")).await);
+    let add = |node, peer: &str| Administration::Add(AddMember { node, peer: peer.to_owned(), client: String::new() });
+    let nowhere = format!("127.0.0.1:{}", Port::free().expect("a port").number());
+    assert!(refusal(town.administer(add(2, &nowhere)).await).contains("does not answer"));
+    assert!(refusal(town.administer(add(2, "")).await).contains("host and port"));
+    town.start(2);
+    let second = town.place(2);
+    assert!(refusal(town.administer(add(3, &second)).await).contains("not node 3"));
+    let apart = Config { me: NodeId(4), settings: patient(), ..Config::alone(town.directories.path().join("apart")) };
+    let apart = Node::start(apart).expect("starts");
+    assert!(refusal(town.administer(add(4, &apart.address().to_string())).await).contains("cluster of its own"));
+    let stranger = Config { cluster: "other".to_owned(), ..Config::alone(town.directories.path().join("stranger")) };
+    let stranger =
+        Node::start(Config { me: NodeId(5), beginning: Beginning::Joins, settings: patient(), ..stranger }).expect("starts");
+    assert!(refusal(town.administer(add(5, &stranger.address().to_string())).await).contains("belongs to cluster"));
+    assert_eq!(town.view(1).await.members.len(), 1, "nothing has changed");
+    assert!(refusal(town.remove(1, true).await).contains("only one that votes"));
+}
+
+#[tokio::test]
+async fn a_majority_is_not_given_away_unless_it_is_forced() {
+    let mut town = Town::found();
+    for node in [2, 3, 4, 5] {
+        town.grow(node).await;
+    }
+    let to = TransferLeadership { to: Some(1) };
+    assert_eq!(town.administer(Administration::Transfer(to)).await, Attended::Leader(1));
+    assert_eq!(town.leader().await, 1);
+    for node in [4, 5] {
+        town.nodes.remove(&node);
+    }
+    soon("it is seen that two are away", || async {
+        let away = town.view(1).await.members.iter().filter(|it| it.health.is_none()).count();
+        (away == 2).then_some(())
+    })
+    .await;
+    // Of 1, 2, 4 and 5 two can be heard: that is no majority.
+    let why = refusal(town.remove(3, false).await);
+    assert!(why.contains("no majority"), "{why}");
+    let there = TransferLeadership { to: Some(4) };
+    assert!(refusal(town.administer(Administration::Transfer(there)).await).contains("cannot be heard"));
+    assert_eq!(change(town.remove(4, false).await), Membership::None, "of 1, 2, 3 and 5 three can");
+    done(town.handle(2).submit(put("a", "1")).await);
+}
+
+/// The whole way: by a client's connection, to whichever node, and on to the one that leads.
+#[tokio::test]
+async fn clients_find_the_members_and_operators_the_leader() {
+    let mut town = Town::found();
+    town.grow(2).await;
+    town.grow(3).await;
+    let places: Vec<String> = town.nodes.values().filter_map(|it| Some(it.clients_address()?.to_string())).collect();
+    soon("all know where all are", || async {
+        let known = town.handle(3).members().borrow().values().filter(|it| !it.client.is_empty()).count();
+        (known == 3).then_some(())
+    })
+    .await;
+    let client = Client::connect([places[2].clone()], Options::default()).await.expect("connected");
+    for to in [2, 3, 1] {
+        let wanted = Administration::Transfer(TransferLeadership { to: Some(to) });
+        let attended = soon("transferred", || async { client.administer(wanted.clone()).await.ok() }).await;
+        assert_eq!(attended, Attended::Leader(to));
+    }
+    let Ok(Attended::Cluster(view)) = client.administer(Administration::Status(AskCluster {})).await else { panic!("no view") };
+    assert_eq!((view.leader, view.members.len()), (Some(1), 3));
+    let told: Vec<String> = view.members.iter().map(|it| it.client.clone()).collect();
+    assert_eq!(told, places);
+    // Where they are is there after a restart of all, whatever was told at first; and a node that has moved says so.
+    let before = town.place(2);
+    for node in [1, 2, 3] {
+        town.nodes.remove(&node);
+    }
+    town.ports.remove(&2);
+    for node in [3, 2, 1] {
+        town.start(node);
+    }
+    soon("they know where node 2 is", || async {
+        let known = town.handle(3).members().borrow().get(&NodeId(2)).map(|it| it.peer.clone());
+        known.filter(|it| *it == town.place(2) && *it != before)
+    })
+    .await;
+    town.equal().await;
+    assert!(Path::new(&town.directories.path().join("1")).exists());
+}
