@@ -162,6 +162,7 @@ async fn what_cannot_be_restored_is_refused_and_leaves_nothing_behind() {
     let place = tempfile::tempdir().expect("a directory");
     let node = Node::start(Config { settings: patient(), ..Config::alone(place.path().join("old")) }).expect("starts");
     done(node.handle().submit(put("a", "1")).await);
+    soon("its record", || async { node.handle().members().borrow().contains_key(&NodeId(1)).then_some(()) }).await;
     let file = place.path().join("backup");
     back_up(&node.handle(), &file).await;
     let bytes = fs::read(&file).expect("read");
@@ -189,6 +190,14 @@ async fn what_cannot_be_restored_is_refused_and_leaves_nothing_behind() {
     assert!(why(restore(&own, &target, &one)).contains("no backup"));
     restore(&file, &target, &one).expect("restored");
     assert!(why(restore(&file, &target, &one)).contains("nothing is written over"));
+    // Where the old members were is not brought back: they are none of this cluster's.
+    let other = Restoration { node: NodeId(7), members: vec![NodeId(7)], ..one.clone() };
+    let elsewhere = place.path().join("elsewhere");
+    restore(&file, &elsewhere, &other).expect("restored");
+    let seventh = Config { cluster: "new".to_owned(), me: NodeId(7), settings: patient(), ..Config::alone(&elsewhere) };
+    let seventh = Node::start(seventh).expect("starts");
+    done(seventh.handle().submit(put("b", "2")).await);
+    assert!(!seventh.handle().members().borrow().contains_key(&NodeId(1)));
     // Neither node takes the other's directory, nor the other for one of its own.
     let foreign = Node::start(Config { settings: patient(), ..Config::alone(&target) });
     assert!(foreign.is_err(), "{foreign:?}");

@@ -87,7 +87,7 @@ pub(super) async fn elections(wanted: &ElectionsArguments, here: &Here, console:
 
 pub(super) async fn sessions(wanted: &SessionsArguments, here: &Here, console: &mut Console<'_>) -> Result<Exit, Failure> {
     if let Some(id) = wanted.end {
-        let end = EndSession { session: id, reason: "ended by an operator".to_owned(), unclean: true };
+        let end = EndSession { session: id, reason: "ended by an operator".to_owned(), unclean: true, binding: None };
         let done = here.client.submit(Command::EndSession(end)).await.map_err(changing)?;
         if wanted.form.json {
             writeln!(console.out, "{:#}", json!({ "session": id, "revision": done.revision }))?;
