@@ -5,7 +5,7 @@
 //! use incumbent_store::command::{Campaign, Command, OpenSession};
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! let client = Client::connect(["127.0.0.1:7117", "127.0.0.1:7118"], Options::default()).await?;
+//! let client = Client::connect(["127.0.0.1:7272", "127.0.0.1:7273"], Options::default()).await?;
 //! let session = client.open_session(OpenSession { ttl_ms: 3_000, ends_with_connection: true, ..OpenSession::default() }).await?;
 //! let bid = Campaign { session: session.id(), election: "billing".into(), identity: "web-1_4711".into(), ..Campaign::default() };
 //! let done = client.submit(Command::Campaign(bid)).await?;

@@ -57,7 +57,7 @@ impl Curl {
                     curl.headers.push((name.to_owned(), value.to_owned()));
                 }
                 "-d" | "--data-binary" => curl.body = value(),
-                url => curl.path = url.split_once("127.0.0.1:7117").unwrap_or_else(|| panic!("{url} in {line}")).1.to_owned(),
+                url => curl.path = url.split_once("127.0.0.1:7272").unwrap_or_else(|| panic!("{url} in {line}")).1.to_owned(),
             }
         }
         curl

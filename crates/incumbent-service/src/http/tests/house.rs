@@ -132,7 +132,8 @@ impl House {
     pub(super) async fn guarded(gate: Arc<dyn Gate>) -> House {
         let directory = tempfile::tempdir().expect("a directory");
         let node = Node::start(Config::alone(directory.path())).expect("starts");
-        node.handle().role().wait_for(|it| it.leads).await.expect("runs");
+        // The first thing that a node writes is where it is: so the numbers of what follows are known.
+        node.handle().members().wait_for(|it| !it.is_empty()).await.expect("runs");
         let port = Port::of(node.handle(), gate).await;
         House { node, port, _directory: directory }
     }
