@@ -22,6 +22,7 @@ use incumbent_client::watch::Watch;
 use incumbent_protocol::protocol::{Term, Token};
 use incumbent_store::command::{self, Command};
 use incumbent_store::election as kept;
+use incumbent_store::event::Change;
 use incumbent_store::limits::Limits;
 use incumbent_store::query::{Answer, Inquire, Query};
 use incumbent_store::refusal::Refusal;
@@ -322,11 +323,15 @@ impl Engine for Service {
     }
 }
 
+/// Places in the line are no hint: whoever is first learns nothing by asking, for the service seats it, and a hint too many delays the one that counts.
 impl Watching for Watch {
     async fn change(&mut self) -> Result<(), Error> {
-        match self.next().await {
-            Ok(_) => Ok(()),
-            Err(why) => Err(Error::refused(format!("the service tells no more: {why:?}"))),
+        loop {
+            let batch = self.next().await;
+            let batch = batch.map_err(|why| Error::refused(format!("the service tells no more: {why:?}")))?;
+            if !batch.events.iter().all(|it| matches!(it.change, Some(Change::Joined(_) | Change::First(_)))) {
+                return Ok(());
+            }
         }
     }
 }
