@@ -1,6 +1,6 @@
 //! `cargo xtask nemesis --minutes N [--seed S]`: the tests of the service under faults, for longer than the tests take.
 //!
-//! Each round has the seed after the one before. Three and five nodes go on side by side, in networks of their own.
+//! Each round has the seed after the one before, and every third is one of five nodes.
 
 use crate::shell;
 

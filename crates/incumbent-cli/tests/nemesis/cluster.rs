@@ -200,6 +200,9 @@ impl Cluster {
             name: name.into(),
             security: Security::Tls { config: Arc::new(config), server_name: Some(SHOWN.into()) },
             timeout: PATIENCE,
+            // The nodes are not optimised and the machine may be busy: a client that leaves each node that takes its time comes to none.
+            dial: Duration::from_millis(1000),
+            silence: Duration::from_millis(400),
             ..Options::default()
         }
     }

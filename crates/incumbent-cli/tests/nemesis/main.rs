@@ -49,23 +49,20 @@ const REGISTER_CLIENTS: u32 = 4;
 const CANDIDATES: u32 = 4;
 
 #[test]
-fn three_nodes_keep_what_they_promise_whatever_befalls_them() {
-    apart(|| rounds(3, 1, 2));
-}
-
-#[test]
-fn five_nodes_keep_what_they_promise_whatever_befalls_them() {
-    apart(|| rounds(5, 1001, 1));
+fn nodes_keep_what_they_promise_whatever_befalls_them() {
+    // One after the other: two clusters and their clients would take each other's time, and see no fault but that.
+    apart(|| rounds(1, 3));
 }
 
 /// Some rounds, each with a cluster and a seed of its own; or as many as fit in the minutes that are wanted.
-fn rounds(nodes: u32, first: u64, count: u64) {
+fn rounds(first: u64, count: u64) {
     let number = |name: &str| std::env::var(name).ok().map(|it| it.parse::<u64>().expect("a number"));
     let first = number("INCUMBENT_NEMESIS_SEED").unwrap_or(first);
     let minutes = number("INCUMBENT_NEMESIS_MINUTES").map(|it| Duration::from_secs(it * 60));
     let began = Instant::now();
     for seed in first.. {
-        round(nodes, seed);
+        // Every third round is one of five nodes, so the seed says that, too.
+        round(if seed % 3 == 0 { 5 } else { 3 }, seed);
         if minutes.map_or(seed + 1 >= first + count, |it| began.elapsed() >= it) {
             break;
         }
