@@ -175,7 +175,7 @@ impl Worker {
     /// Renews and writes under the fence. It goes on writing when it does not believe any more: the fence must hold.
     async fn lead(&mut self, mut office: Office) {
         let key = format!("fenced/{}", office.belief.election);
-        for _ in 0..self.chance.below(20) {
+        for _ in 0..self.chance.below(10) {
             let renewal = Renew { election: office.belief.election.clone(), token: office.belief.token };
             match self.client.submit(Command::Renew(renewal)).await {
                 Ok(Done { reply: Reply::Renewed(renewed), sent, .. }) if renewed.in_office => {

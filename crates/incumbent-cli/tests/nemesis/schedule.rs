@@ -17,7 +17,10 @@ use crate::cluster::{Cluster, node_address};
 use crate::history::History;
 
 /// What an operator asks of a healthy cluster is done in so long, also on a busy machine.
-const OPERATION_MAX: Duration = Duration::from_secs(20);
+const OPERATION_MAX: Duration = Duration::from_secs(60);
+
+/// One answer is awaited so long, then it is asked again.
+const ANSWER_MAX: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fault {
@@ -197,7 +200,7 @@ impl Nemesis<'_> {
     }
 
     fn ask(&self, wanted: Administration) -> Option<Attended> {
-        let asked = async { timeout(Duration::from_secs(2), self.control.administer(wanted)).await };
+        let asked = async { timeout(ANSWER_MAX, self.control.administer(wanted)).await };
         self.runtime.block_on(asked).ok()?.ok()
     }
 
