@@ -119,7 +119,7 @@ fn told_is_what_was_done(pages: &Pages) -> Vec<String> {
         wanted.insert((entry.key.as_str(), value));
         let times = told.get(&(entry.key.as_str(), value)).map_or(&[][..], |it| &it[..]);
         let right = match &entry.outcome {
-            // A repetition of what was done before is answered with the revision of the repetition.
+            // What is committed together, or asked again, is answered with the revision behind all of it.
             Outcome::Done { held: true, revision, .. } => times.len() == 1 && times[0] <= *revision,
             Outcome::Done { held: false, .. } | Outcome::Not { .. } => times.is_empty(),
             Outcome::Unknown { .. } => times.len() <= 1,
