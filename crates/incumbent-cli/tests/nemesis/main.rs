@@ -41,7 +41,7 @@ use crate::verdict::judge;
 const ROUND: Duration = Duration::from_secs(22);
 
 /// When all is healed it serves again in so long: many elections of the service, for nodes that are not optimised on a machine that may have no time for them.
-const RECOVERY_MAX: Duration = Duration::from_secs(30);
+const RECOVERY_MAX: Duration = Duration::from_secs(60);
 
 /// What is only waited for at the end.
 const END_MAX: Duration = Duration::from_secs(30);
@@ -168,7 +168,7 @@ fn round(nodes: u32, seed: u64) {
         pages.told.len()
     );
     // A round in which nothing happened proves nothing.
-    assert!(pages.entries.len() > 200 && pages.beliefs.len() > 5 && faults > 3, "too little was done");
+    assert!(pages.entries.len() > 100 && pages.beliefs.len() > 2 && faults > 2, "too little was done");
     assert!(wrong.is_empty(), "{nodes} nodes, seed {seed}: {} things are wrong:\n{}", wrong.len(), wrong.join("\n"));
     records.passed = true;
 }
