@@ -2,7 +2,8 @@
 //! swap, lead and watch; and then everything that was promised to them is looked for in what they were told.
 //!
 //! `INCUMBENT_NEMESIS_SEED` begins with another seed, and `INCUMBENT_NEMESIS_MINUTES` goes on with the next ones for so long. What a run that fails has recorded stays in a folder that is
-//! named. Clocks are those of the machine: a time namespace would shift what both nodes and clients measure by a constant, which nothing here compares between machines.
+//! named. A later run
+//! of the same seed writes over it. Left out: clocks that differ between nodes (no time namespaces), and disks that fail.
 
 #[path = "../apart/mod.rs"]
 mod apart;
