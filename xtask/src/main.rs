@@ -10,6 +10,7 @@ mod bench;
 mod generate;
 mod install;
 mod licences;
+mod nemesis;
 mod tidy;
 
 mod metadata;
@@ -27,6 +28,7 @@ Tasks:
   install         Install what the tests need and this machine lacks: programs, engines, other people's clients
   tidy            The rules of the house that no compiler checks
   bench [WHICH]   The figures we publish: lab, engines, peers, run, or all; further arguments go to that one
+  nemesis         The service under faults, for longer than the tests: --minutes N, and --seed S to begin elsewhere
   man             Write the manual pages to target/man
   completions     Write the shell completions to target/completions
   help            Print this
@@ -40,6 +42,7 @@ enum Task<'a> {
     Install,
     Tidy,
     Bench { arguments: &'a [&'a str] },
+    Nemesis { wanted: nemesis::Wanted },
     Man,
     Completions,
     Help,
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
         Ok(Task::Install) => install::run(),
         Ok(Task::Tidy) => tidy::run(),
         Ok(Task::Bench { arguments }) => bench::run(arguments),
+        Ok(Task::Nemesis { wanted }) => nemesis::run(&wanted),
         Ok(Task::Man) => generate::man(),
         Ok(Task::Completions) => generate::completions(),
         Ok(Task::Help) => {
@@ -77,6 +81,7 @@ fn parse<'a>(words: &'a [&'a str]) -> Result<Task<'a>, String> {
     match words {
         ["bench", arguments @ ..] => Ok(Task::Bench { arguments }),
         words if words.iter().any(|word| ["help", "--help", "-h"].contains(word)) => Ok(Task::Help),
+        ["nemesis", arguments @ ..] => Ok(Task::Nemesis { wanted: nemesis::Wanted::parse(arguments)? }),
         [] => Err("no task named".into()),
         ["test"] => Ok(Task::Test { steps: test::STEPS.iter().collect() }),
         ["test", names @ ..] => Ok(Task::Test { steps: names.iter().map(|name| test::step(name)).collect::<Result<_, _>>()? }),

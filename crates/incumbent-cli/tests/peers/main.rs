@@ -4,6 +4,7 @@
 //! A test runs itself again inside a network namespace that ends with it (see `apart`): nothing that it sends leaves there, and tests run side by side.
 //! The names of the cases begin with their numbers in the catalogue.
 
+#[path = "../apart/mod.rs"]
 mod apart;
 mod oracle;
 mod world;

@@ -45,7 +45,7 @@ fn c16_a_leader_whose_cable_is_pulled_is_replaced_and_does_not_disturb_when_it_i
     apart(|| {
         let mut world = Group::calm(3).agreed();
         let (leader, term) = world.leader();
-        world.unplug(leader);
+        world.network.unplug(leader);
         let (next, later) = world.leader_after(term);
         assert_ne!(next, leader);
         world.until("the first has noticed", |scene| scene.left_office(leader, term).is_some());
@@ -78,17 +78,17 @@ fn nothing_is_lost(mut world: World, cut: impl FnOnce(&World, u32, u32)) {
 
 #[test]
 fn c17_a_link_between_leader_and_follower_is_cut_and_nothing_is_lost() {
-    apart(|| nothing_is_lost(Group::calm(3).agreed(), |world, leader, follower| world.cut(leader, follower)));
+    apart(|| nothing_is_lost(Group::calm(3).agreed(), |world, leader, follower| world.network.cut(leader, follower)));
 }
 
 #[test]
 fn c18_the_way_from_leader_to_follower_is_cut_and_nothing_is_lost() {
-    apart(|| nothing_is_lost(Group::calm(3).agreed(), |world, leader, follower| world.cut_one_way(leader, follower)));
+    apart(|| nothing_is_lost(Group::calm(3).agreed(), |world, leader, follower| world.network.cut_one_way(leader, follower)));
 }
 
 #[test]
 fn c18_the_way_from_one_follower_to_the_leader_is_cut_and_nothing_is_lost() {
-    apart(|| nothing_is_lost(Group::calm(3).agreed(), |world, leader, follower| world.cut_one_way(follower, leader)));
+    apart(|| nothing_is_lost(Group::calm(3).agreed(), |world, leader, follower| world.network.cut_one_way(follower, leader)));
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn c19_a_leader_that_hears_nobody_steps_down_and_another_leads() {
         let mut world = Group::of(3).agreed();
         let (leader, term) = world.leader();
         for other in world.ids().into_iter().filter(|it| *it != leader) {
-            world.cut_one_way(other, leader);
+            world.network.cut_one_way(other, leader);
         }
         let (next, _) = world.leader_after(term);
         assert_ne!(next, leader);
@@ -151,9 +151,9 @@ fn c24_a_link_that_flaps_burns_no_terms() {
         let (leader, term) = world.leader();
         let follower = world.ids().into_iter().find(|it| *it != leader).unwrap();
         for tenths in [3, 10, 5] {
-            world.cut(leader, follower);
+            world.network.cut(leader, follower);
             world.watch(world.group.patience * tenths / 10);
-            world.mend(leader, follower);
+            world.network.mend(leader, follower);
             world.watch(world.group.patience * tenths / 10);
         }
         assert_eq!((world.leader(), world.scene.term()), ((leader, term), term), "{}", world.told());
@@ -168,9 +168,9 @@ fn c24_a_leader_that_comes_and_goes_does_not_take_the_office_with_it() {
         let mut world = Group::of(3).agreed();
         let (leader, term) = world.leader();
         for _ in 0..3 {
-            world.unplug(leader);
+            world.network.unplug(leader);
             world.watch(world.patience(3));
-            world.plug_in(leader);
+            world.network.plug_in(leader);
             world.watch(world.patience(1));
         }
         assert!(world.scene.term() <= term + 3, "{}", world.told());

@@ -171,10 +171,10 @@ impl Both {
             }
             Fault::Pause(node) => self.real.pause(cast(node)),
             Fault::Resume(node) => self.real.resume(cast(node)),
-            Fault::Isolate(node) => self.real.unplug(cast(node)),
-            Fault::Rejoin(node) => self.real.plug_in(cast(node)),
-            Fault::Cut(Links::OneWay { from, to }) => self.real.cut_one_way(cast(from), cast(to)),
-            Fault::Cut(Links::Between(a, b)) => self.real.cut(cast(a), cast(b)),
+            Fault::Isolate(node) => self.real.network.unplug(cast(node)),
+            Fault::Rejoin(node) => self.real.network.plug_in(cast(node)),
+            Fault::Cut(Links::OneWay { from, to }) => self.real.network.cut_one_way(cast(from), cast(to)),
+            Fault::Cut(Links::Between(a, b)) => self.real.network.cut(cast(a), cast(b)),
             Fault::Partition(groups) => {
                 let groups: Vec<Vec<u32>> = groups.iter().map(|it| it.iter().map(cast).collect()).collect();
                 let parts: Vec<&[u32]> = groups.iter().map(Vec::as_slice).collect();

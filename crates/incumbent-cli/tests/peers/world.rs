@@ -16,7 +16,8 @@ use incumbent_protocol::settings::{Guard, Pace, Settings};
 use incumbent_testbed::{Contender, Relay, eventually};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::apart::is_apart;
+pub(crate) use crate::apart::network::address;
+use crate::apart::network::{HUB, Network};
 use crate::oracle::{Record, Scene, judge};
 
 /// The shortest silence after which a leader is given up, unless a case says otherwise: short, so that a test is; long beside what a busy machine keeps a process waiting.
@@ -27,12 +28,6 @@ pub(crate) const LONG_PATIENCE: Duration = Duration::from_millis(2000);
 
 const PORT: u16 = 7373;
 const HTTP_PORT: u16 = 8080;
-
-/// The address of the bridge, where relays listen.
-const HUB: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 254);
-
-/// No frame to this address arrives anywhere: a neighbour that is said to have it is out of reach, and nobody is told.
-const NOWHERE: &str = "02:de:ad:00:00:01";
 
 /// Nanoseconds of the clock that the nodes record by.
 pub(crate) fn now() -> u64 {
@@ -101,10 +96,8 @@ impl Group {
     }
 }
 
-/// One node: its namespace, and its process if there is one.
+/// One node: its process, if there is one.
 struct Host {
-    /// Holds the namespace while no node runs in it.
-    namespace: Contender,
     process: Option<Contender>,
     /// What each process of it has recorded, in order.
     records: Vec<Record>,
@@ -113,6 +106,7 @@ struct Host {
 /// The nodes of a group, their network, and what they did.
 pub(crate) struct World {
     pub(crate) group: Group,
+    pub(crate) network: Network,
     folder: tempfile::TempDir,
     hosts: BTreeMap<u32, Host>,
     paused: BTreeSet<u32>,
@@ -126,15 +120,11 @@ pub(crate) struct World {
 impl World {
     #[track_caller]
     fn new(group: Group) -> World {
-        assert!(is_apart(), "a world is made in apart() alone");
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("key"), "0123456789abcdef".repeat(4)).unwrap();
-        ip("link set lo up");
-        ip("link add br0 type bridge");
-        ip(&format!("address add {HUB}/24 dev br0"));
-        ip("link set br0 up");
         let mut world = World {
             scene: Scene::new(group.count),
+            network: Network::new(),
             folder,
             hosts: BTreeMap::new(),
             paused: BTreeSet::new(),
@@ -156,18 +146,8 @@ impl World {
 
     /// One more machine on the bridge.
     pub(crate) fn add_host(&mut self, id: u32, address: Ipv4Addr) {
-        let mut command = Command::new("unshare");
-        command.args(["--net", "cat"]);
-        let namespace = Contender::start(&command).unwrap();
-        let pid = namespace.process().id().unwrap();
-        let own = fs::read_link("/proc/self/ns/net").unwrap();
-        eventually("it is in its namespace", || fs::read_link(format!("/proc/{pid}/ns/net")).is_ok_and(|it| it != own));
-        ip(&format!("link add v{id} type veth peer name eth0 netns {pid}"));
-        ip(&format!("link set v{id} master br0 up"));
-        self.hosts.insert(id, Host { namespace, process: None, records: Vec::new() });
-        self.ip_in(id, "link set lo up");
-        self.ip_in(id, &format!("address add {address}/24 dev eth0"));
-        self.ip_in(id, "link set eth0 up");
+        self.network.add_host(id, address);
+        self.hosts.insert(id, Host { process: None, records: Vec::new() });
     }
 
     pub(crate) fn ids(&self) -> Vec<u32> {
@@ -221,7 +201,7 @@ impl World {
             options.retain(|it| it.0 != name);
             options.push((name, value.to_owned()));
         }
-        let mut command = self.inside(id, env!("CARGO_BIN_EXE_incumbent"));
+        let mut command = self.network.inside(id, env!("CARGO_BIN_EXE_incumbent"));
         command.args(["peer", "--unprotected"]);
         for (name, value) in &options {
             command.args([*name, value]);
@@ -248,17 +228,6 @@ impl World {
         // What it does not write there, nobody has to judge.
         host.process = Some(Contender::start(command).unwrap());
         host.records.push(Record::new(id, trace));
-    }
-
-    /// Starts something beside the nodes, in the namespace of one of them.
-    pub(crate) fn inside(&self, id: u32, program: &str) -> Command {
-        let target = self.hosts[&id].namespace.process().id().unwrap().to_string();
-        let mut command = Command::new("nsenter");
-        command.args(["--net", "--target", &target, "setpriv", "--pdeathsig", "KILL", "--", program]);
-        for name in ["ON", "CONFIG", "TTL", "IDENTITY"] {
-            command.env(format!("INCUMBENT_{name}"), "");
-        }
-        command
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -325,28 +294,6 @@ impl World {
 
     // The network.
 
-    /// Nothing that `from` sends reaches `to`, and nobody is told.
-    pub(crate) fn cut_one_way(&self, from: u32, to: u32) {
-        self.ip_in(from, &format!("neigh replace {} lladdr {NOWHERE} dev eth0 nud permanent", address(to)));
-    }
-
-    pub(crate) fn cut(&self, a: u32, b: u32) {
-        self.cut_one_way(a, b);
-        self.cut_one_way(b, a);
-    }
-
-    pub(crate) fn mend_one_way(&self, from: u32, to: u32) {
-        let neighbours = self.run_in(from, "ip", &["neigh", "show", "dev", "eth0", "nud", "permanent"]);
-        if String::from_utf8_lossy(&neighbours.stdout).contains(&format!("{} ", address(to))) {
-            self.ip_in(from, &format!("neigh delete {} dev eth0", address(to)));
-        }
-    }
-
-    pub(crate) fn mend(&self, a: u32, b: u32) {
-        self.mend_one_way(a, b);
-        self.mend_one_way(b, a);
-    }
-
     /// Only nodes of one of these groups reach each other; who is in none is alone.
     pub(crate) fn partition(&self, groups: &[&[u32]]) {
         self.shape(|a, b| groups.iter().any(|it| it.contains(&a) && it.contains(&b)));
@@ -356,20 +303,11 @@ impl World {
     pub(crate) fn shape(&self, linked: impl Fn(u32, u32) -> bool) {
         for (from, to) in self.pairs() {
             if linked(from, to) || linked(to, from) {
-                self.mend_one_way(from, to);
+                self.network.mend_one_way(from, to);
             } else {
-                self.cut_one_way(from, to);
+                self.network.cut_one_way(from, to);
             }
         }
-    }
-
-    /// Pulls the cable.
-    pub(crate) fn unplug(&self, id: u32) {
-        ip(&format!("link set v{id} down"));
-    }
-
-    pub(crate) fn plug_in(&self, id: u32) {
-        ip(&format!("link set v{id} up"));
     }
 
     pub(crate) fn relays(&self) -> impl Iterator<Item = &Relay> {
@@ -382,10 +320,10 @@ impl World {
             relay.heal();
         }
         for id in self.ids() {
-            self.plug_in(id);
+            self.network.plug_in(id);
         }
         for (from, to) in self.pairs() {
-            self.mend_one_way(from, to);
+            self.network.mend_one_way(from, to);
         }
         for id in self.ids() {
             match &self.hosts[&id].process {
@@ -394,17 +332,6 @@ impl World {
             }
         }
         self.healed = Some(now());
-    }
-
-    #[track_caller]
-    fn ip_in(&self, id: u32, line: &str) {
-        let words: Vec<&str> = line.split(' ').collect();
-        let output = self.run_in(id, "ip", &words);
-        assert!(output.status.success(), "ip {line}, in node {id}: {}", String::from_utf8_lossy(&output.stderr));
-    }
-
-    fn run_in(&self, id: u32, program: &str, words: &[&str]) -> Output {
-        self.inside(id, program).args(words).output().unwrap()
     }
 
     // What is seen.
@@ -539,21 +466,11 @@ impl World {
     }
 }
 
-/// The processes and namespaces end with what they are in; the names of the links must be free for the next world of the same test at once.
+/// A relay wakes its own door over the bridge, so it goes before that does.
 impl Drop for World {
     fn drop(&mut self) {
-        // A relay wakes its own door, over the bridge.
         self.relays.clear();
-        for id in self.hosts.keys() {
-            let _ = Command::new("ip").args(["link", "delete", &format!("v{id}")]).output();
-        }
-        let _ = Command::new("ip").args(["link", "delete", "br0"]).output();
     }
-}
-
-/// The address of a node.
-pub(crate) fn address(id: u32) -> Ipv4Addr {
-    Ipv4Addr::new(10, 77, 0, u8::try_from(id).unwrap())
 }
 
 /// What a node is called.
@@ -569,10 +486,4 @@ pub(crate) fn nanos(span: Duration) -> u64 {
 fn tick() {
     let began = std::time::Instant::now();
     eventually("a moment", || began.elapsed() >= Duration::from_millis(2));
-}
-
-#[track_caller]
-fn ip(line: &str) {
-    let output = Command::new("ip").args(line.split(' ')).output().unwrap();
-    assert!(output.status.success(), "ip {line}: {}", String::from_utf8_lossy(&output.stderr));
 }

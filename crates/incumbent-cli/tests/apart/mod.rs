@@ -1,7 +1,11 @@
-//! Tests in network namespaces of their own: a test runs this program again, for itself alone, in a namespace that ends with it.
+//! Tests in network namespaces of their own, for all that need one: a test runs this program again, for itself alone, in a namespace that ends with it.
 //!
 //! That takes root, or a system that lets anybody make a user namespace; where neither is so every test fails and says what to do. They mostly wait, so more of them are run side by
 //! side than the machine has processors: whichever test is the first starts all that were asked for, and each waits for its own.
+
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+pub(crate) mod network;
 
 use std::any::type_name_of_val;
 use std::collections::{BTreeMap, VecDeque};
@@ -18,6 +22,7 @@ const TESTS_PER_CORE: usize = 3;
 
 /// Runs the test in a network namespace of its own.
 #[track_caller]
+#[allow(clippy::print_stderr, reason = "what the test itself said, shown when asked for")]
 pub(crate) fn apart<Body: FnOnce()>(body: Body) {
     if is_apart() {
         return body();
@@ -32,8 +37,9 @@ pub(crate) fn apart<Body: FnOnce()>(body: Body) {
         }
     };
     drop(endings);
-    if let Err(said) = ending {
-        panic!("{said}");
+    match ending {
+        Ok(said) => eprint!("{said}"),
+        Err(said) => panic!("{said}"),
     }
 }
 
@@ -44,7 +50,7 @@ pub(crate) fn is_apart() -> bool {
 
 /// All tests that were asked for, as they end.
 struct Runs {
-    endings: Mutex<BTreeMap<String, Result<(), String>>>,
+    endings: Mutex<BTreeMap<String, Result<String, String>>>,
     more: Condvar,
 }
 
@@ -82,8 +88,8 @@ fn unshare() -> Command {
     command
 }
 
-/// Runs one test to its end; what it said if it failed.
-fn run(name: &str) -> Result<(), String> {
+/// Runs one test to its end; what it said, and whether it passed.
+fn run(name: &str) -> Result<String, String> {
     // A namespace that nobody can make looks like a test that fails, so it is asked for by itself first.
     let made = unshare().args(["ip", "link", "add", "br0", "type", "bridge"]).output();
     let made = made.map_err(|why| format!("cannot run unshare, of util-linux: {why}"))?;
@@ -99,5 +105,5 @@ fn run(name: &str) -> Result<(), String> {
     command.args([name, "--exact", "--nocapture", "--test-threads=1"]).env(INSIDE, "1");
     let output = command.output().map_err(|why| why.to_string())?;
     let said = [output.stdout, output.stderr].map(|it| String::from_utf8_lossy(&it).into_owned()).concat();
-    if output.status.success() && said.contains("1 passed") { Ok(()) } else { Err(said) }
+    if output.status.success() && said.contains("1 passed") { Ok(said) } else { Err(said) }
 }

@@ -1,0 +1,174 @@
+//! What the clients did and were told, when, and what the nemesis did meanwhile; all on one clock, and written down as lines of JSON if the run fails.
+
+use std::fs;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+
+use crate::linear::{Act, Operation, Value};
+
+/// Nanoseconds of the clock that goes on while the machine sleeps.
+pub(crate) fn now() -> u64 {
+    let time = clock_gettime(ClockId::Boottime);
+    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+}
+
+/// What a client wanted of a key.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub(crate) enum Wanted {
+    Read,
+    Write {
+        value: u64,
+    },
+    /// Write if it is as it was seen.
+    Swap {
+        from: Value,
+        to: u64,
+    },
+    /// Write if the leadership is in office.
+    Fenced {
+        election: String,
+        token: u64,
+        value: u64,
+    },
+}
+
+/// What came of it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub(crate) enum Outcome {
+    /// Done: whether the guards held, what was seen, and the revision after it.
+    Done { held: bool, seen: Value, revision: u64 },
+    /// Not done, and it never will be.
+    Not { why: String },
+    /// It may have been done, or be done yet.
+    Unknown { why: String },
+}
+
+/// One operation of one client.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub(crate) struct Entry {
+    pub(crate) client: u32,
+    pub(crate) key: String,
+    pub(crate) called: u64,
+    pub(crate) returned: u64,
+    pub(crate) wanted: Wanted,
+    pub(crate) outcome: Outcome,
+}
+
+/// A time in which a client believed that it leads.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub(crate) struct Belief {
+    pub(crate) election: String,
+    pub(crate) identity: String,
+    pub(crate) token: u64,
+    pub(crate) from: u64,
+    pub(crate) until: u64,
+}
+
+/// What the watcher was told.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub(crate) enum Told {
+    Put {
+        revision: u64,
+        key: String,
+        version: u64,
+        value: u64,
+        previous: Value,
+    },
+    Elected {
+        revision: u64,
+        election: String,
+        identity: String,
+        token: u64,
+    },
+    /// That it cannot be told all: it reads on from here.
+    Lagged {
+        oldest: u64,
+    },
+}
+
+/// All of a run.
+#[derive(Default)]
+pub(crate) struct History {
+    pages: Mutex<Pages>,
+}
+
+#[derive(Clone, Default)]
+pub(crate) struct Pages {
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) beliefs: Vec<Belief>,
+    pub(crate) told: Vec<Told>,
+    pub(crate) schedule: Vec<(u64, String)>,
+}
+
+impl Entry {
+    /// As an operation of a register; none if it says nothing about it.
+    pub(crate) fn operation(&self) -> Option<Operation> {
+        let (returned, act) = match (&self.outcome, &self.wanted) {
+            (Outcome::Not { .. }, _) | (Outcome::Unknown { .. }, Wanted::Read) => return None,
+            (Outcome::Done { held: false, .. }, Wanted::Fenced { .. }) => return None,
+            (Outcome::Done { seen, .. }, Wanted::Read) | (Outcome::Done { held: false, seen, .. }, Wanted::Swap { .. }) => {
+                (Some(self.returned), Act::Read(*seen))
+            }
+            (outcome, Wanted::Write { value } | Wanted::Fenced { value, .. }) => (self.known(outcome), Act::Write(*value)),
+            (outcome, Wanted::Swap { from, to }) => (self.known(outcome), Act::Swap { from: *from, to: *to }),
+        };
+        Some(Operation { act, called: self.called, returned })
+    }
+
+    fn known(&self, outcome: &Outcome) -> Option<u64> {
+        matches!(outcome, Outcome::Done { .. }).then_some(self.returned)
+    }
+
+    /// The value that it would have written.
+    pub(crate) fn value(&self) -> Value {
+        match self.wanted {
+            Wanted::Read => None,
+            Wanted::Write { value } | Wanted::Swap { to: value, .. } | Wanted::Fenced { value, .. } => Some(value),
+        }
+    }
+}
+
+impl History {
+    fn open(&self) -> MutexGuard<'_, Pages> {
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn enter(&self, entry: Entry) {
+        self.open().entries.push(entry);
+    }
+
+    pub(crate) fn believed(&self, belief: Belief) {
+        self.open().beliefs.push(belief);
+    }
+
+    pub(crate) fn told(&self, told: Told) {
+        self.open().told.push(told);
+    }
+
+    pub(crate) fn scheduled(&self, what: String) {
+        self.open().schedule.push((now(), what));
+    }
+
+    pub(crate) fn pages(&self) -> Pages {
+        self.open().clone()
+    }
+}
+
+impl Pages {
+    /// Writes all of it to a folder.
+    pub(crate) fn write(&self, folder: &Path) {
+        fs::create_dir_all(folder).unwrap();
+        write_lines(folder, "operations", &self.entries);
+        write_lines(folder, "beliefs", &self.beliefs);
+        write_lines(folder, "watched", &self.told);
+        write_lines(folder, "schedule", &self.schedule);
+    }
+}
+
+fn write_lines(folder: &Path, name: &str, lines: &[impl Serialize]) {
+    let text: String = lines.iter().map(|it| serde_json::to_string(it).unwrap() + "\n").collect();
+    fs::write(folder.join(format!("{name}.jsonl")), text).unwrap();
+}

@@ -1,0 +1,57 @@
+//! `cargo xtask nemesis --minutes N [--seed S]`: the tests of the service under faults, for longer than the tests take.
+//!
+//! Each round has the seed after the one before, and every third is one of five nodes.
+
+use crate::shell;
+
+/// For how long, and from which seed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Wanted {
+    minutes: u64,
+    seed: Option<u64>,
+}
+
+impl Wanted {
+    /// What the command line wants.
+    pub(crate) fn parse(words: &[&str]) -> Result<Wanted, String> {
+        let number = |name: &str, word: &str| word.parse::<u64>().map_err(|_| format!("{name} takes a number, not '{word}'"));
+        let (mut minutes, mut seed, mut rest) = (None, None, words);
+        while let [name, value, more @ ..] = rest {
+            match *name {
+                "--minutes" => minutes = Some(number(name, value)?),
+                "--seed" => seed = Some(number(name, value)?),
+                other => return Err(format!("nemesis takes --minutes N and --seed S, not '{other}'")),
+            }
+            rest = more;
+        }
+        match (rest, minutes) {
+            ([], Some(minutes)) => Ok(Wanted { minutes, seed }),
+            _ => Err("say for how long: nemesis --minutes N [--seed S]".into()),
+        }
+    }
+}
+
+/// Runs them.
+pub(crate) fn run(wanted: &Wanted) -> Result<(), String> {
+    let mut command = shell::cargo(&["test", "--locked", "--package", "incumbent-cli", "--test", "nemesis"]);
+    command.args(["nodes_keep_what_they_promise", "--", "--nocapture"]);
+    command.env("INCUMBENT_NEMESIS_MINUTES", wanted.minutes.to_string());
+    if let Some(seed) = wanted.seed {
+        command.env("INCUMBENT_NEMESIS_SEED", seed.to_string());
+    }
+    shell::run(&mut command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_minutes_must_be_said_and_the_seed_may() {
+        assert_eq!(Wanted::parse(&["--minutes", "3"]), Ok(Wanted { minutes: 3, seed: None }));
+        assert_eq!(Wanted::parse(&["--seed", "7", "--minutes", "3"]), Ok(Wanted { minutes: 3, seed: Some(7) }));
+        for words in [&[][..], &["--seed", "7"], &["--minutes"], &["--minutes", "x"], &["--hours", "3"]] {
+            assert!(Wanted::parse(words).is_err(), "{words:?}");
+        }
+    }
+}
