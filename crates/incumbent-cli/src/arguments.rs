@@ -15,6 +15,7 @@ use crate::serve::{self, ServeArguments};
 use crate::service::ServiceCommand;
 use crate::sidecar::{self, SidecarArguments};
 use crate::style::Colour;
+use crate::token::TokenCommand;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -56,6 +57,12 @@ pub(crate) enum Command {
     Serve(Box<ServeArguments>),
     #[command(flatten)]
     Service(ServiceCommand),
+    /// Make tokens for those who use the service
+    #[command(arg_required_else_help = true)]
+    Token {
+        #[command(subcommand)]
+        command: TokenCommand,
+    },
     #[command(flatten)]
     Election(ElectionCommand),
     /// Make storage refuse what former leaders write, or confirm that they are dead
@@ -132,15 +139,17 @@ mod tests {
             include_str!("../../../examples/run/kubernetes/deployment.yaml"),
             include_str!("../../../examples/run/compose/compose.yaml"),
         );
+        let service = include_str!("../../../examples/service/incumbent.service");
         let mut count = 0;
-        for line in [cron, unit, pods, containers].iter().flat_map(|it| it.lines()) {
-            let Some(at) = line.find("incumbent run ").or_else(|| line.find("\"incumbent\", \"run\"")) else { continue };
+        for line in [cron, unit, pods, containers, service].iter().flat_map(|it| it.lines()) {
+            let begin = ["incumbent run ", "\"incumbent\", \"run\"", "incumbent serve "].iter().find_map(|it| line.find(it));
+            let Some(at) = begin else { continue };
             let line = line[at..].replace("\", \"", " ").replace(['"', ']'], "");
             let parsed = command().try_get_matches_from(line.split_whitespace());
             assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
             count += 1;
         }
-        assert_eq!(count, 4);
+        assert_eq!(count, 5);
     }
 
     #[test]
