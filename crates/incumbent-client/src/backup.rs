@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::administration::{Administration, Attended, BackupView, ReadBackup, TakeSnapshot};
 use crate::client::Client;
+use crate::failure::Failure;
 
 /// So often it is begun again: another node may come to lead meanwhile, and has no such backup.
 const TRIES: u32 = 5;
@@ -19,14 +20,17 @@ pub enum Unsaved {
     Taken(String),
     /// The file cannot be written.
     File(String),
-    /// The service gives none.
-    Service(String),
+    /// The service was asked, and gives none.
+    Refused(String),
+    /// The service does not answer, or does not let us ask.
+    Unanswered(Failure),
 }
 
 impl fmt::Display for Unsaved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Unsaved::Taken(why) | Unsaved::File(why) | Unsaved::Service(why) => f.write_str(why),
+            Unsaved::Taken(why) | Unsaved::File(why) | Unsaved::Refused(why) => f.write_str(why),
+            Unsaved::Unanswered(failure) => failure.fmt(f),
         }
     }
 }
@@ -72,7 +76,7 @@ pub async fn save_telling(client: &Client, file: &Path, mut tell: impl FnMut(u64
         }
     }
     let _ = fs::remove_file(&part);
-    Err(Unsaved::Service(why))
+    Err(Unsaved::Refused(why))
 }
 
 fn unwritten(file: &Path, error: &io::Error) -> Unsaved {
@@ -111,14 +115,14 @@ async fn fetch(client: &Client, part: &Path, tell: &mut impl FnMut(u64, u64)) ->
 }
 
 async fn ask(client: &Client, wanted: Administration) -> Result<Attended, Unfinished> {
-    client.administer(wanted).await.map_err(|failure| Unfinished::Never(Unsaved::Service(failure.to_string())))
+    client.administer(wanted).await.map_err(|failure| Unfinished::Never(Unsaved::Unanswered(failure)))
 }
 
 fn refused(attended: Attended) -> Unfinished {
     match attended {
         Attended::Refused(why) => Unfinished::Again(why),
         Attended::Cluster(_) | Attended::Member(_) | Attended::Leader(_) | Attended::Backup(_) | Attended::Piece(_) => {
-            Unfinished::Never(Unsaved::Service("the node answers another question: it runs another release".to_owned()))
+            Unfinished::Never(Unsaved::Refused("the node answers another question: it runs another release".to_owned()))
         }
     }
 }

@@ -10,7 +10,7 @@ use incumbent_service::server::{self, Restoration};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 
-use super::super::Here;
+use super::super::{Here, asking};
 use crate::console::{Console, Form};
 use crate::elections::target::TargetArguments;
 use crate::exit::Exit;
@@ -60,13 +60,11 @@ pub(super) async fn snapshot(wanted: &SnapshotArguments, here: &Here, console: &
     })
     .await;
     bar.finish_and_clear();
-    let view = saved.map_err(|why| {
-        let exit = match &why {
-            Unsaved::Taken(_) => Exit::Usage,
-            Unsaved::File(_) => Exit::Io,
-            Unsaved::Service(_) => Exit::Refused,
-        };
-        Failure::Engine { what: why.to_string(), exit }
+    let view = saved.map_err(|why| match why {
+        Unsaved::Taken(what) => Failure::Engine { what, exit: Exit::Usage },
+        Unsaved::File(what) => Failure::Engine { what, exit: Exit::Io },
+        Unsaved::Refused(what) => Failure::Engine { what, exit: Exit::Refused },
+        Unsaved::Unanswered(why) => asking(why),
     })?;
     let file = wanted.file.display();
     if wanted.form.json {
@@ -136,7 +134,9 @@ pub(in crate::service) fn restore(wanted: &RestoreArguments, console: &mut Conso
 /// What is left to do, in its order.
 fn next(wanted: &RestoreArguments) -> Vec<String> {
     let (name, data) = (&wanted.cluster, wanted.data.display());
-    let mut steps = vec!["See that no node of the old cluster runs: its leaders would not know of the new one.".to_owned()];
+    let mut steps = vec![
+        "Stop every node of the old cluster, and wait for the longest ttl: its leaders do not know of the new one.".to_owned(),
+    ];
     if !wanted.peers.is_empty() {
         let others: Vec<_> = wanted.peers.iter().map(|it| it.id.to_string()).collect();
         steps.push(format!(
