@@ -23,6 +23,7 @@ Examples:
   incumbent sidecar billing --listen 127.0.0.1:8127         for programs that are not its children, and load balancers
   incumbent peer --id 1 --listen 127.0.0.1:7001 --peers 2@127.0.0.1:7002,3@127.0.0.1:7003
   incumbent serve                                           elections for those who run no etcd
+  incumbent cluster status                                  how the nodes of the service do
   incumbent who billing --on etcd://127.0.0.1:2379/prod     who leads, with which token
   incumbent handover billing --to web-2                     on the engine that INCUMBENT_ON names
   incumbent plan --failover 3s --pause 500ms --rtt 40ms     times that are safe, or why none are
@@ -150,6 +151,15 @@ mod tests {
             count += 1;
         }
         assert_eq!(count, 5);
+    }
+
+    #[test]
+    fn every_command_stands_in_the_handbook() {
+        let handbook = include_str!("../../../docs/cli.md");
+        for command in command().get_subcommands().filter(|it| !it.is_hide_set()) {
+            let name = format!("incumbent {}", command.get_name());
+            assert!(handbook.contains(&name), "docs/cli.md lacks {name}");
+        }
     }
 
     #[test]
