@@ -15,6 +15,7 @@ use crate::serve::{self, ServeArguments};
 use crate::service::ServiceCommand;
 use crate::sidecar::{self, SidecarArguments};
 use crate::style::Colour;
+use crate::token::TokenCommand;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -22,6 +23,7 @@ Examples:
   incumbent sidecar billing --listen 127.0.0.1:8127         for programs that are not its children, and load balancers
   incumbent peer --id 1 --listen 127.0.0.1:7001 --peers 2@127.0.0.1:7002,3@127.0.0.1:7003
   incumbent serve                                           elections for those who run no etcd
+  incumbent cluster status                                  how the nodes of the service do
   incumbent who billing --on etcd://127.0.0.1:2379/prod     who leads, with which token
   incumbent handover billing --to web-2                     on the engine that INCUMBENT_ON names
   incumbent plan --failover 3s --pause 500ms --rtt 40ms     times that are safe, or why none are
@@ -56,6 +58,12 @@ pub(crate) enum Command {
     Serve(Box<ServeArguments>),
     #[command(flatten)]
     Service(ServiceCommand),
+    /// Make tokens for those who use the service
+    #[command(arg_required_else_help = true)]
+    Token {
+        #[command(subcommand)]
+        command: TokenCommand,
+    },
     #[command(flatten)]
     Election(ElectionCommand),
     /// Make storage refuse what former leaders write, or confirm that they are dead
@@ -132,15 +140,26 @@ mod tests {
             include_str!("../../../examples/run/kubernetes/deployment.yaml"),
             include_str!("../../../examples/run/compose/compose.yaml"),
         );
+        let service = include_str!("../../../examples/service/incumbent.service");
         let mut count = 0;
-        for line in [cron, unit, pods, containers].iter().flat_map(|it| it.lines()) {
-            let Some(at) = line.find("incumbent run ").or_else(|| line.find("\"incumbent\", \"run\"")) else { continue };
+        for line in [cron, unit, pods, containers, service].iter().flat_map(|it| it.lines()) {
+            let begin = ["incumbent run ", "\"incumbent\", \"run\"", "incumbent serve "].iter().find_map(|it| line.find(it));
+            let Some(at) = begin else { continue };
             let line = line[at..].replace("\", \"", " ").replace(['"', ']'], "");
             let parsed = command().try_get_matches_from(line.split_whitespace());
             assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
             count += 1;
         }
-        assert_eq!(count, 4);
+        assert_eq!(count, 5);
+    }
+
+    #[test]
+    fn every_command_stands_in_the_handbook() {
+        let handbook = include_str!("../../../docs/cli.md");
+        for command in command().get_subcommands().filter(|it| !it.is_hide_set()) {
+            let name = format!("incumbent {}", command.get_name());
+            assert!(handbook.contains(&name), "docs/cli.md lacks {name}");
+        }
     }
 
     #[test]

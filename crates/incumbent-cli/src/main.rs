@@ -26,6 +26,7 @@ mod run;
 mod serve;
 mod service;
 mod sidecar;
+mod token;
 
 use std::ffi::OsString;
 use std::io::{self, BufWriter, IsTerminal as _, Write as _};
@@ -72,6 +73,7 @@ fn dispatch(command: Command, mut console: Console<'_>) -> Result<Exit, Failure>
         Command::Peer(wanted) => peer::run(*wanted, &mut console),
         Command::Serve(wanted) => serve::run(*wanted, &mut console),
         Command::Service(command) => service::run(command, &Interrupt::install()?, &mut console),
+        Command::Token { command } => token::run(&command, &mut console),
         Command::Election(command) => elections::run(command, &Interrupt::install()?, &mut console),
         Command::Fence { command } => fence::run(command, &mut console),
         Command::Lab { command } => lab::run(command, &Interrupt::install()?, &mut console),

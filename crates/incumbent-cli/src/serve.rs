@@ -1,5 +1,6 @@
 //! `incumbent serve`: a node of the replicated election service. With no options, a service of one node on this machine.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -16,6 +17,7 @@ use crate::elections::log::{self, Talk};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::peer::Member;
+use crate::service::cluster::place;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -23,7 +25,7 @@ Examples:
   incumbent run nightly --on incumbent:// -- ./report.sh   an election on it
   incumbent serve --node 1 --peer-listen 10.0.0.1:7273 --peers 2@10.0.0.2:7273,3@10.0.0.3:7273 --key-file /etc/incumbent/nodes.key
   incumbent serve --node 4 --join --peer-listen 10.0.0.4:7273 --peers 1@10.0.0.1:7273,2@10.0.0.2:7273,3@10.0.0.3:7273 --key-file ...
-  incumbent serve --listen 0.0.0.0:7272 --tls-cert node.pem --tls-key node.key --tokens /etc/incumbent/tokens    for clients elsewhere
+  incumbent serve --listen 0.0.0.0:7272 --advertise n1.example.org:7272 --tls-cert node.pem --tls-key node.key --tokens /etc/incumbent/tokens
   head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \\n' > nodes.key                          a key for the nodes
 
 Of three nodes two must be up and reach each other, of five three. SIGTERM gives the lead away first, and no request is lost by it.";
@@ -39,9 +41,15 @@ pub(crate) struct ServeArguments {
     /// Where clients are served; port 0 is any that is free, and the first line printed says which
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7272")]
     listen: String,
+    /// Where clients reach this node, if that is not where it listens: needed with 0.0.0.0
+    #[arg(long, value_name = "HOST:PORT", value_parser = place)]
+    advertise: Option<String>,
     /// Where the other nodes are listened to
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7273")]
     peer_listen: String,
+    /// Where the other nodes reach this one, if that is not where it listens: needed with 0.0.0.0
+    #[arg(long, value_name = "HOST:PORT", value_parser = place)]
+    peer_advertise: Option<String>,
     /// The other nodes
     #[arg(long, value_name = "N@HOST:PORT", value_delimiter = ',')]
     peers: Vec<Member>,
@@ -139,6 +147,20 @@ async fn told(signals: &mut Signals) {
 }
 
 fn config(wanted: ServeArguments) -> Result<Config, Failure> {
+    let admission = Admission {
+        tls: wanted.tls_cert.zip(wanted.tls_key).map(|(certificate, key)| ServerTls {
+            certificate,
+            key,
+            authority: wanted.tls_client_ca,
+        }),
+        tokens: wanted.tokens,
+    };
+    // Before a directory is made for what cannot be.
+    if let Ok(address) = wanted.listen.parse::<SocketAddr>() {
+        admission.check(address.ip()).map_err(|why| exposed(&why))?;
+    }
+    check_told(&wanted.listen, wanted.advertise.as_deref(), "clients", "--advertise")?;
+    check_told(&wanted.peer_listen, wanted.peer_advertise.as_deref(), "the other nodes", "--peer-advertise")?;
     let directory = match wanted.data {
         Some(directory) => directory,
         None => {
@@ -151,18 +173,15 @@ fn config(wanted: ServeArguments) -> Result<Config, Failure> {
         (None, Some(authority), Some(certificate), Some(key)) => Security::Tls(TlsFiles { authority, certificate, key }),
         (None, _, _, _) => Security::Open,
     };
-    let tls = wanted.tls_cert.zip(wanted.tls_key).map(|(certificate, key)| ServerTls {
-        certificate,
-        key,
-        authority: wanted.tls_client_ca,
-    });
     let peers = wanted.peers.into_iter().map(|it| Peer { id: NodeId(it.id), address: it.address }).collect();
     Ok(Config {
         cluster: wanted.cluster,
         me: NodeId(wanted.node),
         listen: wanted.peer_listen,
         clients: Some(wanted.listen),
-        admission: Admission { tls, tokens: wanted.tokens },
+        admission,
+        client_address: wanted.advertise,
+        peer_address: wanted.peer_advertise,
         peers,
         beginning: if wanted.join { Beginning::Joins } else { Beginning::Founds },
         security,
@@ -170,9 +189,23 @@ fn config(wanted: ServeArguments) -> Result<Config, Failure> {
     })
 }
 
+/// All addresses of this machine are no place to be told of: without another, nobody would find this node.
+fn check_told(listen: &str, advertised: Option<&str>, whom: &str, option: &str) -> Result<(), Failure> {
+    let everywhere = listen.parse::<SocketAddr>().is_ok_and(|it| it.ip().is_unspecified());
+    if everywhere && advertised.is_none() {
+        return Err(setting(format!(
+            "{listen} is every address of this machine, and {whom} must be told one of them: say which with {option} HOST:PORT"
+        )));
+    }
+    Ok(())
+}
+
 fn not_started(why: &NotStarted) -> Failure {
-    let hint = if matches!(why, NotStarted::Exposed(_)) { " (--tls-cert FILE --tls-key FILE --tokens FILE)" } else { "" };
-    setting(format!("{why}{hint}"))
+    if matches!(why, NotStarted::Exposed(_)) { exposed(why) } else { setting(why.to_string()) }
+}
+
+fn exposed(why: &impl fmt::Display) -> Failure {
+    setting(format!("{why} (--tls-cert FILE --tls-key FILE --tokens FILE)"))
 }
 
 fn setting(what: String) -> Failure {

@@ -144,6 +144,10 @@ pub(super) async fn run(command: &KvCommand, here: &Here, console: &mut Console<
 }
 
 pub(super) fn span(key: &str, prefix: bool) -> Span {
+    // What begins with a zero byte is the service's own: nobody who asks for everything means that, and few may have it.
+    if prefix && key.is_empty() {
+        return Span { start: vec![1].into(), ..Span::all() };
+    }
     let key = key.to_owned();
     if prefix { Span::prefix(key) } else { Span::key(key) }
 }

@@ -1,7 +1,8 @@
-//! The commands that speak with the replicated service itself: its keys, elections and sessions.
+//! The commands that speak with the replicated service itself: its keys, elections, sessions and nodes.
 //!
 //! What every engine has, `who`, `history`, `handover` and the like, is in `elections/`: the service is one more engine there.
 
+pub(crate) mod cluster;
 pub(crate) mod kv;
 pub(crate) mod listing;
 pub(crate) mod txn;
@@ -27,6 +28,12 @@ pub(crate) enum ServiceCommand {
         #[command(subcommand)]
         command: kv::KvCommand,
     },
+    /// See the nodes of the service, add and remove them, have another lead, make and restore backups
+    #[command(arg_required_else_help = true, after_help = cluster::EXAMPLES)]
+    Cluster {
+        #[command(subcommand)]
+        command: cluster::ClusterCommand,
+    },
     /// List the elections of the service, and who leads each
     #[command(after_help = listing::ELECTIONS_EXAMPLES)]
     Elections(listing::ElectionsArguments),
@@ -37,8 +44,13 @@ pub(crate) enum ServiceCommand {
 
 /// Runs one of these commands.
 pub(crate) fn run(command: ServiceCommand, interrupt: &Interrupt, console: &mut Console<'_>) -> Result<Exit, Failure> {
+    if let ServiceCommand::Cluster { command: cluster::ClusterCommand::Restore(wanted) } = &command {
+        return cluster::restore(wanted, console);
+    }
+    let nobody = TargetArguments::default();
     let target = match &command {
         ServiceCommand::Kv { command } => command.target(),
+        ServiceCommand::Cluster { command } => command.target().unwrap_or(&nobody),
         ServiceCommand::Elections(wanted) => &wanted.target,
         ServiceCommand::Sessions(wanted) => &wanted.target,
     };
@@ -52,6 +64,7 @@ pub(crate) fn run(command: ServiceCommand, interrupt: &Interrupt, console: &mut 
         let ended = async {
             match &command {
                 ServiceCommand::Kv { command } => kv::run(command, &here, console).await,
+                ServiceCommand::Cluster { command } => cluster::run(command, &here, console).await,
                 ServiceCommand::Elections(wanted) => listing::elections(wanted, &here, console).await,
                 ServiceCommand::Sessions(wanted) => listing::sessions(wanted, &here, console).await,
             }
