@@ -61,11 +61,12 @@ impl Clients {
         self.clients.insert(id, client);
     }
 
-    /// What came of the client's request; `None` if it is new. Forgets what the client has the answers to.
-    pub(crate) fn look_up(&mut self, id: u64, guest: &str, sequence: u64, answered: u64) -> Option<Result<Reply, Refusal>> {
+    /// What came of the client's request, as it was answered then, with the revision of that time; `None` if it is new. Forgets what the client has the answers to.
+    pub(crate) fn look_up(&mut self, id: u64, guest: &str, sequence: u64, answered: u64) -> Option<Outcome> {
         // Another guest's is none that this one may know: its outcomes are not told, and nothing is done in its name.
         let known = self.clients.get_mut(&id).filter(|it| guest.is_empty() || *it.guest == *guest);
-        let Some(client) = known else { return Some(Err(Refusal::Forgotten)) };
+        let forgotten = || Outcome::of(&Err(Refusal::Forgotten), 0);
+        let Some(client) = known else { return Some(forgotten()) };
         self.uses += 1;
         self.by_use.remove(&(client.used, id));
         client.used = self.uses;
@@ -77,11 +78,8 @@ impl Clients {
             client.floor = answered;
         }
         match client.outcomes.get(&sequence) {
-            Some(outcome) => Some(match Outcome::decode(&outcome[..]) {
-                Ok(outcome) => outcome.result(),
-                Err(_) => Err(Refusal::Forgotten),
-            }),
-            None if sequence <= client.floor => Some(Err(Refusal::Forgotten)),
+            Some(outcome) => Some(Outcome::decode(&outcome[..]).unwrap_or_else(|_| forgotten())),
+            None if sequence <= client.floor => Some(forgotten()),
             None => None,
         }
     }
@@ -108,7 +106,7 @@ mod tests {
     const LIMITS: Limits = Limits { clients_max: 2, outcomes_max: 2, outcome_len_max: 64, ..Limits::STANDARD };
 
     fn ask(clients: &mut Clients, id: u64, sequence: u64, answered: u64) -> Option<Result<Reply, Refusal>> {
-        let before = clients.look_up(id, "", sequence, answered);
+        let before = clients.look_up(id, "", sequence, answered).map(Outcome::result);
         if before.is_none() {
             clients.remember(id, sequence, &Ok(Reply::Done(sequence)), 9, &LIMITS);
         }
@@ -137,9 +135,13 @@ mod tests {
         clients.introduce(7, "a", &LIMITS);
         assert_eq!(clients.look_up(7, "a", 1, 0), None);
         clients.remember(7, 1, &Ok(Reply::Done(3)), 3, &LIMITS);
-        assert_eq!(clients.look_up(7, "b", 1, 0), Some(Err(Refusal::Forgotten)));
-        assert_eq!(clients.look_up(7, "b", 2, 1), Some(Err(Refusal::Forgotten)), "nor can it make others forget");
-        assert_eq!(clients.look_up(7, "", 1, 0), Some(Ok(Reply::Done(3))));
+        assert_eq!(clients.look_up(7, "b", 1, 0).map(Outcome::result), Some(Err(Refusal::Forgotten)));
+        assert_eq!(
+            clients.look_up(7, "b", 2, 1).map(Outcome::result),
+            Some(Err(Refusal::Forgotten)),
+            "nor can it make others forget"
+        );
+        assert_eq!(clients.look_up(7, "", 1, 0).map(Outcome::result), Some(Ok(Reply::Done(3))));
     }
 
     #[test]

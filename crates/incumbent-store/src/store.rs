@@ -16,7 +16,7 @@ use crate::keys::Keys;
 use crate::limits::Limits;
 use crate::query::{Answer, ListSessions, Query, SessionViews, Status};
 use crate::refusal::Refusal;
-use crate::reply::Reply;
+use crate::reply::{Outcome, Reply};
 use crate::sessions::Sessions;
 use crate::time::{Stamp, Time};
 
@@ -77,9 +77,9 @@ impl Store {
     }
 
     /// Applies all requests of an entry. What came of each, in their order; what has changed, behind what is in `events`.
-    pub fn apply_entry(&mut self, entry: Entry, events: &mut Vec<Arc<Event>>) -> Vec<Result<Reply, Refusal>> {
+    pub fn apply_entry(&mut self, entry: Entry, events: &mut Vec<Arc<Event>>) -> Vec<Outcome> {
         let stamp = entry.stamp();
-        entry.requests.into_iter().map(|it| self.apply(stamp, it, events)).collect()
+        entry.requests.into_iter().map(|it| self.answer(stamp, it, events)).collect()
     }
 
     /// Applies one request. What has changed goes behind what is in `events`.
@@ -87,12 +87,17 @@ impl Store {
     /// # Panics
     /// If time goes back: a leader that stamps so is broken, and no replica may go on with it.
     pub fn apply(&mut self, stamp: Stamp, request: Request, events: &mut Vec<Arc<Event>>) -> Result<Reply, Refusal> {
+        self.answer(stamp, request, events).result()
+    }
+
+    /// The same, with the revision after it. Of a request that is repeated, that is the revision after it was carried out, and not the one of now: whoever watches from there misses nothing.
+    fn answer(&mut self, stamp: Stamp, request: Request, events: &mut Vec<Arc<Event>>) -> Outcome {
         assert!(stamp.at >= self.now, "cluster time never goes back");
         self.now = stamp.at;
         let Request { client, sequence, answered, guest, command } = request;
         if client != 0 {
             if sequence == 0 {
-                return Err(Refusal::malformed("requests of a client are counted from 1"));
+                return Outcome::of(&Err(Refusal::malformed("requests of a client are counted from 1")), self.journal.revision());
             }
             if let Some(outcome) = self.clients.look_up(client, &guest, sequence, answered) {
                 return outcome;
@@ -103,7 +108,7 @@ impl Store {
         if client != 0 {
             self.clients.remember(client, sequence, &outcome, self.journal.revision(), &self.limits);
         }
-        outcome
+        Outcome::of(&outcome, self.journal.revision())
     }
 
     fn carry_out(&mut self, stamp: Stamp, guest: &str, command: Option<Command>) -> Result<Reply, Refusal> {

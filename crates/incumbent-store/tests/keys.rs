@@ -4,6 +4,7 @@ mod scene;
 
 use incumbent_store::Bytes;
 use incumbent_store::command::*;
+use incumbent_store::encoding::Entry;
 use incumbent_store::event::Change;
 use incumbent_store::keys::item::Span;
 use incumbent_store::keys::transaction::*;
@@ -11,6 +12,8 @@ use incumbent_store::limits::Limits;
 use incumbent_store::query::{Answer, Events, Query, Range, ReadEvents};
 use incumbent_store::refusal::Refusal;
 use incumbent_store::reply::{Reply, Written};
+use incumbent_store::store::Store;
+use incumbent_store::time::{Stamp, Time};
 use incumbent_store::watch::{Interest, Topic};
 use scene::{Outcome, Scene, put};
 
@@ -375,4 +378,20 @@ fn a_watch_goes_on_from_a_revision_or_is_told_that_it_cannot() {
     let elections = events(&scene, 4, Topic::ElectionsUnder("".into())).expect("kept");
     assert_eq!(elections.events.len(), 1);
     assert_eq!(events(&scene, 4, Topic::Election("f".into())).expect("kept").events.len(), 0);
+}
+
+/// Whoever watches from the next revision on misses nothing, also if it had to ask twice.
+#[test]
+fn a_repeated_request_is_answered_with_the_revision_at_which_it_was_done() {
+    let (mut store, mut events) = (Store::new(0), Vec::new());
+    let mut apply = |request: Request| {
+        let mut outcomes = store.apply_entry(Entry::new(Stamp::at(Time::ZERO), vec![request]), &mut events);
+        outcomes.pop().expect("one for each request").revision
+    };
+    let client = apply(Request::of(Command::Introduce(Introduce {})));
+    let first = Request { client, sequence: 1, ..Request::of(Command::Put(put("a", "1"))) };
+    let done = apply(first.clone());
+    let later = apply(Request::of(Command::Put(put("b", "1"))));
+    assert!(later > done);
+    assert_eq!(apply(first), done);
 }

@@ -103,7 +103,7 @@ fn watched_without_gap(pages: &Pages) -> Vec<String> {
     wrong
 }
 
-/// What was done is told once, and no later than it was answered; what was not done is not told; nothing is told that nobody wanted.
+/// What was done is told once, at the revision that was answered; what was not done is not told; nothing is told that nobody wanted.
 fn told_is_what_was_done(pages: &Pages) -> Vec<String> {
     let mut told: BTreeMap<(&str, u64), Vec<u64>> = BTreeMap::new();
     for it in &pages.told {
@@ -119,8 +119,8 @@ fn told_is_what_was_done(pages: &Pages) -> Vec<String> {
         wanted.insert((entry.key.as_str(), value));
         let times = told.get(&(entry.key.as_str(), value)).map_or(&[][..], |it| &it[..]);
         let right = match &entry.outcome {
-            // What is committed together, or asked again, is answered with the revision behind all of it.
-            Outcome::Done { held: true, revision, .. } => times.len() == 1 && times[0] <= *revision,
+            // Also if it was asked again later: whoever watches from the next revision on must miss nothing.
+            Outcome::Done { held: true, revision, .. } => times == [*revision],
             Outcome::Done { held: false, .. } | Outcome::Not { .. } => times.is_empty(),
             Outcome::Unknown { .. } => times.len() <= 1,
         };

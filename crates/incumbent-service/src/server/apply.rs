@@ -18,15 +18,18 @@ pub(super) fn payload(request: Request, wall_ms: u64) -> Bytes {
     Entry::new(Stamp { at: Time::ZERO, wall_ms }, vec![request]).to_bytes().into()
 }
 
-/// Applies what [`payload`] has written. An error if this program cannot read it: then it must not go on, for it would not know what the others know.
+/// Applies what [`payload`] has written: what came of it, and the revision after it. An error if this program cannot read it: then it must not go on, for it would not know what the others know.
 pub(super) fn apply(
     store: &mut Store,
     at: ClusterTime,
     payload: &[u8],
     events: &mut Vec<Arc<Event>>,
-) -> Result<Result<Reply, Refusal>, Damaged> {
+) -> Result<(Result<Reply, Refusal>, u64), Damaged> {
     let mut entry = Entry::from_bytes(payload)?;
     entry.at_ns = at.0;
-    let last = store.apply_entry(entry, events).pop();
-    Ok(last.unwrap_or_else(|| Err(Refusal::Malformed("an entry without a request".to_owned()))))
+    let Some(last) = store.apply_entry(entry, events).pop() else {
+        return Ok((Err(Refusal::Malformed("an entry without a request".to_owned())), store.revision()));
+    };
+    let revision = last.revision;
+    Ok((last.result(), revision))
 }

@@ -565,14 +565,15 @@ impl Driver {
                 Content::Nothing => continue,
             };
             for item in items {
-                let Ok(result) = apply::apply(&mut self.store, at, &item.payload, &mut events) else { return self.halt(index) };
+                let applied = apply::apply(&mut self.store, at, &item.payload, &mut events);
+                let Ok((result, revision)) = applied else { return self.halt(index) };
                 if let Some(tag) = item.tag {
                     match &result {
                         Ok(_) => drop(self.expiring.take_if(|it| *it == tag)),
                         // Whatever the reason: not again at once, or the log would be full of it.
                         Err(_) => self.forget_expiry(tag),
                     }
-                    self.desk.done(tag, result, self.store.revision());
+                    self.desk.done(tag, result, revision);
                 }
             }
         }

@@ -313,7 +313,7 @@ impl<D: Disk> Worker<D> {
                 let unknown = || format!("entry {} of the log cannot be read by this release", entry.index);
                 let (at, payloads) = payloads(&entry.payload.into()).ok_or_else(unknown)?;
                 for payload in payloads {
-                    apply(&mut store, at, &payload, &mut events).map_err(|_| unknown())?.ok();
+                    drop(apply(&mut store, at, &payload, &mut events).map_err(|_| unknown())?);
                     events.clear();
                 }
             }
