@@ -1,7 +1,7 @@
 //! Who may do what: guests of the service, their tokens, and the one table of what each operation needs.
 //!
 //! - Denied is whatever is not granted. A right is good for the elections and keys whose names begin with its prefix, byte by byte; what reaches beyond is denied as a whole (C92).
-//! - What an operation needs stands in [`needs`] and nowhere else; every way into the service asks there: [`Guest::sign`] for commands, [`Guest::may_ask`], [`Guest::may_watch`],
+//! - What an operation needs stands in `needs.rs` and nowhere else; every way into the service asks there: [`Guest::sign`] for commands, [`Guest::may_ask`], [`Guest::may_watch`],
 //!   [`Guest::may_administer`].
 //! - Whose a session is, the store knows: [`Guest::sign`] writes the guest's name into each request, and the store compares (incumbent-store, owners.rs).
 //! - A token is a secret: kept as its digest, compared in constant time, shown by nothing.

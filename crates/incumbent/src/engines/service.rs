@@ -4,7 +4,7 @@
 //! requests of a process go over one connection. A candidacy has a session of its own, which its claims and renewals keep alive and nothing else: so a seat whose holder is silent is free when its ttl is over,
 //! however much else the process does. What may have happened is found out by the client, which repeats a request under its number until somebody answers.
 //!
-//! A session may wish to end with its connection (`death=connection`): the seat of a process that dies is free at once. That believes the network; see [`promises`].
+//! A session may wish to end with its connection (`death=connection`): the seat of a process that dies is free at once. That believes the network; see docs/guarantees.md.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
