@@ -32,8 +32,9 @@ impl Subject for Directory {
         Election::on(format!("file:{}", self.0.path().display())).name(name.as_str()).own_connection().timing(timing)
     }
 
+    /// A disk that others use too can take half a second for a sync.
     fn ttl(&self) -> Duration {
-        Duration::from_millis(600)
+        Duration::from_millis(1500)
     }
 }
 
