@@ -1,86 +1,28 @@
 //! `incumbent cluster` and `incumbent token` with real processes: a service that grows from one node to three, is handed on, shrinks, is backed up
 //! and restored; tokens that open what they are for; and mistakes, each with one line that says what to do.
 
+mod places;
+
 use std::fs;
-use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use incumbent_testbed::{Certificates, Contender, eventually};
+use places::{Places, code, incumbent};
 use serde_json::Value;
-
-fn incumbent(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_incumbent"));
-    command.args(arguments);
-    for name in ["ON", "CONFIG", "TTL", "IDENTITY", "LOG", "USER", "PASSWORD"] {
-        command.env(format!("INCUMBENT_{name}"), "");
-    }
-    command
-}
-
-fn code(output: &Output) -> i32 {
-    output.status.code().unwrap()
-}
 
 fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Places for nodes: where clients and where other nodes come in.
-struct Site {
-    addresses: Vec<(SocketAddr, SocketAddr)>,
-    disks: tempfile::TempDir,
+/// What an operator does besides.
+trait Site {
+    fn add(&self, node: usize) -> Output;
+    fn wins(&self, election: &str) -> u64;
 }
 
-impl Site {
-    fn of(count: usize) -> Site {
-        // Bound together, so that no two are the same.
-        let listeners: Vec<_> = (0..2 * count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let all: Vec<_> = listeners.iter().map(|it| it.local_addr().unwrap()).collect();
-        Site { addresses: all.chunks(2).map(|it| (it[0], it[1])).collect(), disks: tempfile::tempdir().unwrap() }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.disks.path().join(name)
-    }
-
-    fn peers(&self, of: usize, others: &[usize]) -> String {
-        let others = others.iter().filter(|it| **it != of);
-        others.map(|it| format!("{it}@{}", self.addresses[it - 1].1)).collect::<Vec<_>>().join(",")
-    }
-
-    /// Starts a node with the others that it is told of.
-    fn serve(&self, node: usize, others: &[usize], more: &[&str]) -> Contender {
-        let (clients, nodes) = self.addresses[node - 1];
-        let mut command = incumbent(&["serve", "--node", &node.to_string(), "--listen", &clients.to_string()]);
-        command.args(["--peer-listen", &nodes.to_string()]).args(more);
-        if !more.contains(&"--data") {
-            command.arg("--data").arg(self.path(&node.to_string()));
-        }
-        let peers = self.peers(node, others);
-        if !peers.is_empty() {
-            command.args(["--peers", &peers]);
-        }
-        let process = Contender::start(&command).unwrap();
-        process.hear("where it serves", |line| line.starts_with("serving clients on "));
-        process
-    }
-
-    fn url(&self) -> String {
-        let hosts: Vec<_> = self.addresses.iter().map(|(clients, _)| clients.to_string()).collect();
-        format!("incumbent://{}/", hosts.join(","))
-    }
-
-    fn ask(&self, words: &[&str]) -> Output {
-        incumbent(words).args(["--on", &self.url()]).output().unwrap()
-    }
-
-    fn json(&self, words: &[&str]) -> Value {
-        let output = self.ask(&[words, &["--json"]].concat());
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|why| panic!("{words:?}: {why}: {output:?}"))
-    }
-
+impl Site for Places {
     fn add(&self, node: usize) -> Output {
         let (clients, nodes) = self.addresses[node - 1];
         let (node, clients, nodes) = (node.to_string(), clients.to_string(), nodes.to_string());
@@ -98,7 +40,7 @@ impl Site {
 
 #[test]
 fn a_service_grows_is_handed_on_shrinks_and_begins_anew_from_its_backup() {
-    let site = Site::of(3);
+    let site = Places::of(3);
     let first = site.serve(1, &[], &[]);
     assert_eq!(site.json(&["kv", "put", "a", "1"])["version"], 1);
     let mut nodes = vec![first];
@@ -142,7 +84,7 @@ fn a_service_grows_is_handed_on_shrinks_and_begins_anew_from_its_backup() {
 }
 
 /// The service has two nodes here, and a token that was given.
-fn back_up_and_restore(site: &Site, nodes: Vec<Contender>, before: u64) {
+fn back_up_and_restore(site: &Places, nodes: Vec<Contender>, before: u64) {
     let file = site.path("backup");
     let file = file.to_str().unwrap();
     // Others write all the while.
@@ -196,7 +138,7 @@ fn token(words: &[&str]) -> (String, String) {
 
 #[test]
 fn a_token_opens_what_it_is_for_however_it_is_given() {
-    let site = Site::of(1);
+    let site = Places::of(1);
     let (root, root_line) = token(&["root", "--admin", ""]);
     let (guest, guest_line) = token(&["billing", "--campaign", "billing/", "--read", "a b%/"]);
     assert!(guest_line.ends_with(" campaign:billing/ read:a%20b%25/"), "{guest_line}");
@@ -246,7 +188,7 @@ fn a_token_opens_what_it_is_for_however_it_is_given() {
 
 #[test]
 fn beyond_this_machine_there_is_tls_and_a_token_and_an_address_to_be_told_of() {
-    let site = Site::of(1);
+    let site = Places::of(1);
     let (clients, nodes) = site.addresses[0];
     let (root, line) = token(&["root", "--admin", ""]);
     let tokens = site.path("tokens");
@@ -275,7 +217,7 @@ fn beyond_this_machine_there_is_tls_and_a_token_and_an_address_to_be_told_of() {
 
 #[test]
 fn mistakes_are_told_in_one_line_and_nothing_is_made() {
-    let site = Site::of(1);
+    let site = Places::of(1);
     let data = site.path("never");
     let serve = |words: &[&str]| incumbent(&[&["serve", "--data", data.to_str().unwrap()], words].concat()).output().unwrap();
     let garbage = site.path("garbage");

@@ -1,71 +1,12 @@
 //! `incumbent serve` and the commands that speak with it, as operators see them: one node and three, on loopback.
 
+mod places;
+
 use std::io::Write as _;
-use std::net::{SocketAddr, TcpListener};
-use std::process::{Command, Output, Stdio};
+use std::process::Stdio;
 
 use incumbent_testbed::{Contender, eventually};
-use serde_json::Value;
-
-fn incumbent(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_incumbent"));
-    command.args(arguments);
-    for name in ["ON", "CONFIG", "TTL", "IDENTITY", "LOG"] {
-        command.env(format!("INCUMBENT_{name}"), "");
-    }
-    command
-}
-
-/// Places for nodes: where clients and where other nodes come in.
-struct Places {
-    addresses: Vec<(SocketAddr, SocketAddr)>,
-    disks: tempfile::TempDir,
-}
-
-impl Places {
-    fn of(count: usize) -> Places {
-        // Bound together, so that no two are the same.
-        let listeners: Vec<_> = (0..2 * count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let all: Vec<_> = listeners.iter().map(|it| it.local_addr().unwrap()).collect();
-        Places { addresses: all.chunks(2).map(|it| (it[0], it[1])).collect(), disks: tempfile::tempdir().unwrap() }
-    }
-
-    fn command(&self, node: usize) -> Command {
-        let (clients, nodes) = self.addresses[node - 1];
-        let others = self.addresses.iter().enumerate().filter(|(at, _)| at + 1 != node);
-        let peers: Vec<_> = others.map(|(at, (_, nodes))| format!("{}@{nodes}", at + 1)).collect();
-        let mut command = incumbent(&["serve", "--node", &node.to_string(), "--listen", &clients.to_string()]);
-        command.args(["--peer-listen", &nodes.to_string()]).arg("--data").arg(self.disks.path().join(node.to_string()));
-        if !peers.is_empty() {
-            command.args(["--peers", &peers.join(",")]);
-        }
-        command
-    }
-
-    fn start(&self, node: usize) -> Contender {
-        let process = Contender::start(&self.command(node)).unwrap();
-        process.hear("where it serves", |line| line.starts_with("serving clients on "));
-        process
-    }
-
-    fn url(&self) -> String {
-        let hosts: Vec<_> = self.addresses.iter().map(|(clients, _)| clients.to_string()).collect();
-        format!("incumbent://{}/", hosts.join(","))
-    }
-
-    fn ask(&self, words: &[&str]) -> Output {
-        incumbent(words).args(["--on", &self.url()]).output().unwrap()
-    }
-
-    fn json(&self, words: &[&str]) -> Value {
-        let output = self.ask(&[words, &["--json"]].concat());
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|why| panic!("{words:?}: {why}: {output:?}"))
-    }
-}
-
-fn code(output: &Output) -> i32 {
-    output.status.code().unwrap()
-}
+use places::{Places, code, incumbent};
 
 #[test]
 fn keys_are_written_under_guards_read_and_watched() {
@@ -105,7 +46,7 @@ fn a_command_runs_on_the_service_and_writes_while_it_leads() {
     let url = places.url();
     let inside =
         format!("\"{}\" kv put report done --on {url} --holding nightly=$INCUMBENT_TOKEN", env!("CARGO_BIN_EXE_incumbent"));
-    let state = places.disks.path().join("state");
+    let state = places.path("state");
     let ran = incumbent(&["run", "nightly", "--on", &url, "--state-dir"])
         .arg(&state)
         .args(["--", "sh", "-c", &inside])
@@ -142,7 +83,7 @@ fn three_nodes_serve_while_one_is_down_and_give_the_lead_away_when_told_to_end()
 fn sessions_are_listed_and_ended() {
     let places = Places::of(1);
     let _node = places.start(1);
-    let state = places.disks.path().join("state");
+    let state = places.path("state");
     let mut leading = incumbent(&["run", "job", "--on", &places.url(), "--identity", "web-1", "--ttl", "600s", "--state-dir"]);
     leading.arg(&state).args(["--", "sleep", "600"]);
     let leading = Contender::start(&leading).unwrap();
@@ -165,9 +106,9 @@ fn mistakes_are_told_in_one_line_with_what_to_do() {
     let (clients, nodes) = places.addresses[0];
     let node = places.start(1);
     let serve = |words: &[&str]| incumbent(&[&["serve"], words].concat()).output().unwrap();
-    let data = places.disks.path().join("other");
+    let data = places.path("other");
     let data = data.to_str().unwrap();
-    let same = places.disks.path().join("1");
+    let same = places.path("1");
     let same = same.to_str().unwrap();
     let (taken, other) = (clients.to_string(), format!("127.0.0.1:{}", nodes.port()));
     for (output, word) in [

@@ -141,6 +141,23 @@ struct Pending {
     why: String,
 }
 
+impl Pending {
+    fn unsent(asked: Asked, number: Option<Number>, answer: Option<oneshot::Sender<Delivered>>) -> Pending {
+        Pending {
+            asked,
+            answer,
+            number,
+            flight: Flight::Unsent,
+            doubt: false,
+            copies: 0,
+            len: 0,
+            sent_first: Duration::ZERO,
+            sent_last: Duration::ZERO,
+            why: String::new(),
+        }
+    }
+}
+
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Flight {
     Unsent,
@@ -228,18 +245,7 @@ impl Docket {
         let (answer, receiver) = oneshot::channel();
         let mut state = self.state();
         let id = state.new_id();
-        let pending = Pending {
-            asked,
-            answer: (!state.done).then_some(answer),
-            number,
-            flight: Flight::Unsent,
-            doubt: false,
-            copies: 0,
-            len: 0,
-            sent_first: Duration::ZERO,
-            sent_last: Duration::ZERO,
-            why: String::new(),
-        };
+        let pending = Pending::unsent(asked, number, (!state.done).then_some(answer));
         state.requests.insert(id, pending);
         state.unsent.push_back(id);
         drop(state);

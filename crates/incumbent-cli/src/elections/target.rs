@@ -230,6 +230,21 @@ mod tests {
         path
     }
 
+    /// A supervisor that dies is not its command, which may live a moment longer: engines that believe a death at once must not.
+    #[test]
+    fn work_of_another_process_is_not_over_when_this_one_dies() {
+        for (url, meant) in [
+            ("incumbent://a:1/x", "incumbent://a:1/x?work=elsewhere"),
+            ("peers://a:1/x?me=1", "peers://a:1/x?me=1&work=elsewhere"),
+            ("incumbent://a:1/x?work=here", "incumbent://a:1/x?work=here"),
+            ("etcd://a:1/x", "etcd://a:1/x"),
+        ] {
+            let arguments = TargetArguments { on: Some(Url::from(url.to_owned())), ..TargetArguments::default() };
+            let target = found(&arguments, &[]).unwrap().for_work_elsewhere().unwrap();
+            assert_eq!(target.url.exposed(), meant);
+        }
+    }
+
     #[test]
     fn the_command_line_wins_then_the_environment_then_the_file_then_the_default() {
         let config = file("order", "on = \"etcd://file/\"\nttl = \"7s\"\nidentity = \"filed\"\n");

@@ -1,7 +1,6 @@
 //! Sessions that are bound to a connection, and from one connection to the next.
 
 use std::mem;
-use std::time::Duration;
 
 use super::{BIND_MAX, Docket, Flight, Pending, State};
 use crate::message::{Asked, Sessions, ToServer};
@@ -44,18 +43,7 @@ impl State {
     /// Binds sessions to this connection, before anything else is asked: what is then heard of them, no earlier connection takes back. Nobody waits for the answer, but it is asked until there is one.
     fn rebind(&mut self, sessions: Vec<u64>) {
         let id = self.new_id();
-        let pending = Pending {
-            asked: Asked::Bind(Sessions { sessions, again: true }),
-            answer: None,
-            number: None,
-            flight: Flight::Unsent,
-            doubt: false,
-            copies: 0,
-            len: 0,
-            sent_first: Duration::ZERO,
-            sent_last: Duration::ZERO,
-            why: String::new(),
-        };
+        let pending = Pending::unsent(Asked::Bind(Sessions { sessions, again: true }), None, None);
         self.requests.insert(id, pending);
         self.unsent.push_front(id);
         self.rebinding.insert(id);
