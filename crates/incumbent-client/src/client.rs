@@ -30,6 +30,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use crate::administration::{Administer, Administration, Attended};
 use crate::connection::Connection;
 use crate::dial::{Dial, Security, Tcp};
+use crate::docket::lead::{SILENT_SHUNNED, UNREACHABLE_SHUNNED};
 use crate::docket::{Delivered, Docket, Patience};
 use crate::failure::{Ended, Failure};
 use crate::frame::REQUEST_MAX;
@@ -42,8 +43,8 @@ use crate::watch::{self, Watch};
 /// Between two rounds over all addresses, at first and at most.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
-/// A connection that lasts so long was good.
-const INDULGED: Duration = Duration::from_secs(10);
+/// A connection that lasts so many times as long as it may be silent was good.
+const SILENCES_GOOD: u32 = 8;
 /// Nodes that fall silent one after the other are given at most so many times as long to answer.
 const INDULGENCE_MAX: u32 = 32;
 /// An address is given at most so long to answer.
@@ -93,9 +94,9 @@ impl Default for Options {
             security: Security::LoopbackOnly,
             timeout: Duration::from_secs(5),
             dial: Duration::from_millis(250),
-            ping_busy: Duration::from_millis(50),
+            ping_busy: Duration::from_millis(30),
             ping_idle: Duration::from_secs(3),
-            silence: Duration::from_millis(100),
+            silence: Duration::from_millis(90),
             clock: Arc::new(boot_time),
         }
     }
@@ -186,8 +187,9 @@ impl Client {
         options: Options,
     ) -> Result<Client, Ended> {
         let mut driver = Driver::new(dial, addresses.into_iter().map(Into::into), options);
-        let connection = driver.establish(Some(Instant::now() + driver.options.timeout)).await?;
-        Ok(Client::drive(driver, Some(connection)))
+        let (address, connection) = driver.establish(Some(Instant::now() + driver.options.timeout)).await?;
+        driver.docket.connected(&address, connection.welcome.node);
+        Ok(Client::drive(driver, Some((address, connection))))
     }
 
     /// The same without waiting for a node: what is asked before one answers waits for it, as it does when a connection is lost.
@@ -475,27 +477,32 @@ impl Driver {
         let docket = Arc::clone(&self.docket);
         let mut indulgence = 1;
         loop {
-            let connected = match connection.take() {
+            let (address, conversation) = match connection.take() {
                 Some(connected) => connected,
                 None => tokio::select! {
                     next = self.establish(None) => match next {
-                        Ok(next) => next,
+                        Ok((address, conversation)) => {
+                            docket.connected(&address, conversation.welcome.node);
+                            (address, conversation)
+                        }
                         // Only a deadline or an empty list ends it, and there is no deadline.
                         Err(_) => break,
                     },
                     () = docket.closed() => break,
                 },
             };
-            let (address, conversation) = connected;
-            docket.connected(&address, conversation.welcome.node);
             let began = Instant::now();
             let patience = Patience { ping_busy, ping_idle, silence: silence * indulgence };
             let ended = conversation.converse(&docket, patience).await;
             // One node after the other falls silent: it is us who are slow, or what we send is much. Each is given more time than the one before.
-            let again = matches!(ended, Ended::Silent) && began.elapsed() < INDULGED;
+            let silent = matches!(ended, Ended::Silent);
+            let again = silent && began.elapsed() < patience.silence * SILENCES_GOOD;
             indulgence = if again { (indulgence * 2).min(INDULGENCE_MAX) } else { 1 };
             tracing::debug!(address, %ended, "connection ended");
             docket.disconnected(&ended);
+            if silent {
+                docket.shun(&address, &ended.to_string(), SILENT_SHUNNED);
+            }
             self.roster.put_last(&address);
             let leader = docket.leader();
             if !leader.is_empty() && leader != address && self.may_go_to(&leader) {
@@ -522,7 +529,7 @@ impl Driver {
                     Ok(connection) => return Ok(self.prefer_leader(address, connection, patience, until).await),
                     Err(ended) => {
                         tracing::debug!(address, %ended, "not connected");
-                        self.docket.shun(&address, &ended.to_string());
+                        self.docket.shun(&address, &ended.to_string(), UNREACHABLE_SHUNNED);
                         // What somebody must change is told before what may pass, and anything before that there was no time for it.
                         let says_less =
                             failed.as_ref().is_some_and(is_lasting) || (failed.is_some() && matches!(ended, Ended::Handshake));
@@ -572,7 +579,7 @@ impl Driver {
         }
         let leader = if welcome.leads { address.clone() } else { welcome.leader.clone() };
         self.docket.lead_by(&leader);
-        if !leader.is_empty() && leader != address {
+        if !leader.is_empty() && leader != address && !self.docket.shuns(&leader) {
             let why = match self.may_go_to(&leader) {
                 true => match self.attempt(&leader, patience, until).await {
                     Ok(better) => return (leader, better),
@@ -580,7 +587,7 @@ impl Driver {
                 },
                 false => "no node that was named".to_owned(),
             };
-            self.docket.shun(&leader, &why);
+            self.docket.shun(&leader, &why, UNREACHABLE_SHUNNED);
         }
         (address, connection)
     }

@@ -4,6 +4,7 @@
 //! next one; whether it may have happened meanwhile is remembered with it, so that nobody is told "not done" of something that may have been. Nothing here waits.
 
 mod binding;
+pub(crate) mod lead;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
@@ -104,8 +105,8 @@ struct State {
     leader: String,
     /// The last pong said that this one leads, and not the node itself.
     named: String,
-    /// There is no reaching this one, whoever says that it leads.
-    shunned: String,
+    /// There is no reaching this one until then, whoever says that it leads.
+    shunned: Option<(String, Instant)>,
     /// What came of the last attempt to reach a node that failed, for people.
     unreached: String,
     /// The node does nothing that it is asked, since then.
@@ -214,7 +215,7 @@ impl Docket {
             address: String::new(),
             leader: String::new(),
             named: String::new(),
-            shunned: String::new(),
+            shunned: None,
             unreached: String::new(),
             idle_since: None,
             connected: false,
@@ -422,26 +423,6 @@ impl Docket {
         self.line.subscribe()
     }
 
-    /// Where the node that leads is said to be; empty if nobody has said.
-    pub(crate) fn leader(&self) -> String {
-        self.state().leader.clone()
-    }
-
-    /// There is no reaching this address.
-    pub(crate) fn shun(&self, address: &str, why: &str) {
-        let mut state = self.state();
-        state.unreached = format!("{address}: {why}");
-        if state.leader == address {
-            state.shunned = address.to_owned();
-        }
-    }
-
-    pub(crate) fn lead_by(&self, leader: &str) {
-        if !leader.is_empty() {
-            self.state().leader = leader.to_owned();
-        }
-    }
-
     /// The client is done with. Whoever waits for something is told at once what is known of it.
     pub(crate) fn close(&self) {
         let mut state = self.state();
@@ -534,7 +515,8 @@ impl Docket {
             state.pulse.pinged = None;
         }
         // Now and then in any case: a node wants to hear of us, and tells with its answer who leads and how far our watches are.
-        let mut due = state.pulse.asked + patience.ping_idle;
+        let unsettled = state.leader.is_empty() || !state.named.is_empty();
+        let mut due = state.pulse.asked + if unsettled { patience.ping_idle.min(lead::LEADER_ASKED) } else { patience.ping_idle };
         if state.in_flight > 0 {
             due = due.min(state.pulse.heard.max(state.pulse.busy_since) + patience.ping_busy);
         }
@@ -630,15 +612,6 @@ impl State {
     fn new_id(&mut self) -> u64 {
         self.last_id += 1;
         self.last_id
-    }
-
-    /// Remembers who is said to lead. Whether that is another node than this one, and not one that cannot be reached.
-    fn leads_elsewhere(&mut self, leader: String) -> bool {
-        if leader.is_empty() {
-            return false;
-        }
-        self.leader = leader;
-        self.leader != self.address && self.leader != self.shunned
     }
 
     fn settle(&mut self, number: Number) {
