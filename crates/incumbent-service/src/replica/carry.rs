@@ -27,8 +27,25 @@ impl Replica {
                 break;
             }
         }
+        self.tell_news(now, out);
         self.reads.on_handed(self.handed, out);
         self.want_snapshot(out);
+    }
+
+    /// Tells the others what is decided, if it is time.
+    fn tell_news(&mut self, now: Instant, out: &mut Vec<Effect>) {
+        let commit = self.engine.commit();
+        let awaited = std::mem::take(&mut self.news.awaited);
+        let nobody = self.engine.alone() && self.engine.roll().learners().is_empty();
+        if self.halted || !self.engine.leads() || nobody || commit <= self.news.told {
+            self.news.due = None;
+        } else if awaited || self.news.due.is_some_and(|at| at <= now) {
+            self.engine.tell_commit();
+            (self.news.told, self.news.due) = (commit, None);
+            self.carry_out(now, out);
+        } else {
+            self.news.due.get_or_insert(now + self.settings.news_delay);
+        }
     }
 
     /// Carries out the engine's turns until it wants nothing more.
@@ -86,6 +103,7 @@ impl Replica {
         }
         for (context, index) in turn.reads {
             for (to, ask) in self.reads.on_confirmed(&context, index, &self.settings) {
+                self.news.awaited = true;
                 tell(to, &ask, Some(index), out);
             }
         }
@@ -121,6 +139,7 @@ impl Replica {
             content::Kind::Nothing => Some(Content::Nothing),
             content::Kind::Batch => {
                 let batch = content::read_batch(&entry.bytes)?;
+                self.news.awaited |= batch.items.iter().any(|it| it.source.node != self.id.0);
                 let item = |it: content::BatchItem| Item { tag: self.proposals.on_item(it.source), payload: it.payload };
                 Some(Content::Batch { at: ClusterTime(batch.at), items: batch.items.into_iter().map(item).collect() })
             }
@@ -128,6 +147,7 @@ impl Replica {
                 let change = content::read_change(&content::undress_change(&entry.bytes))?;
                 let tag = change.source().and_then(|source| self.proposals.on_item(source));
                 // What makes no sense any longer changes nothing, and does so on every node.
+                self.news.awaited = true;
                 if let Some(roll) = change.read_steps().and_then(|steps| self.engine.apply_change(&steps)) {
                     news.push(Effect::Members { index: entry.index, roll });
                 }
@@ -176,6 +196,10 @@ impl Replica {
                 }
                 appended = true;
             }
+            if appended {
+                // It went with them.
+                self.news.told = self.engine.commit();
+            }
         } else if let Some(leader) = self.engine.leader() {
             while let Some(forward) = self.proposals.next_forward(term, &self.settings, &mut returned, out) {
                 out.push(Effect::Send { to: leader, lane: Lane::Bulk, bytes: letter::seal(Body::Forward(forward)) });
@@ -197,6 +221,7 @@ impl Replica {
             if self.reads.lease_holds(now, term) {
                 let commit = self.engine.commit();
                 for (to, ask) in self.reads.confirm_by_lease(commit) {
+                    self.news.awaited = true;
                     tell(to, &ask, Some(commit), out);
                 }
             } else if let Some(context) = self.reads.next_round(now, term) {

@@ -4,7 +4,7 @@
 //!   Input: Receive · Propose · Read · Persisted · Wake · ...
 //!      │                                                          proposals.rs   gathered, appended in batches, forwarded
 //!      ▼                                                          reads.rs       confirmed by a quorum, without a write
-//!   Replica::step(now, input, effects) ──► Engine (engine/)       streams.rs     snapshots in parts
+//!   Replica::step(now, inputs, effects) ─► Engine (engine/)       streams.rs     snapshots in parts
 //!      │                                                          letter.rs      what replicas say to each other
 //!      ▼                                                          content.rs     what stands in an entry
 //!   Effect: Send · Write · Commit · ReadAt · Reject · Install · Role · ...
@@ -28,7 +28,7 @@
 //! let mut applied = Vec::new();
 //! while let Some(input) = inputs.pop() {
 //!     let mut effects = Vec::new();
-//!     replica.step(now, input, &mut effects);
+//!     replica.step(now, [input], &mut effects);
 //!     for effect in effects {
 //!         match effect {
 //!             Effect::Write(write) => inputs.push(Input::Persisted(write.mark)),
@@ -111,6 +111,8 @@ pub struct Replica {
     office: Option<(Instant, ClusterTime)>,
     /// All up to this index has been handed out.
     handed: Index,
+    /// What the others have not been told of what is decided.
+    news: News,
     /// The snapshot that the disk is taking.
     taking: Option<Snapshot>,
     /// No snapshot is taken before this entry: the disk has refused one.
@@ -128,6 +130,17 @@ struct Unsafe {
     binding: bool,
     appends: bool,
     since: Instant,
+}
+
+/// That more is decided is told with the next entries, which mostly follow at once; if none do, in a moment; and now if another node waits for it.
+#[derive(Default)]
+struct News {
+    /// All up to this index was told.
+    told: Index,
+    /// When the rest is told.
+    due: Option<Instant>,
+    /// Another node waits for it.
+    awaited: bool,
 }
 
 /// What can be seen of a replica: for oracles, metrics and people, never for decisions.
@@ -178,6 +191,7 @@ impl Replica {
             told,
             office: None,
             handed,
+            news: News::default(),
             taking: None,
             save_from: 0,
             saved,
@@ -186,14 +200,26 @@ impl Replica {
         })
     }
 
-    /// The only door in. `now` is read *after* the input has come, or a read might be answered from before its question.
-    pub fn step(&mut self, now: Instant, input: Input, out: &mut Vec<Effect>) {
-        if self.halted {
-            self.refuse_all(input, out);
-            return;
+    /// The only door in. What has come together is best given together: it is appended, sent and written together. `now` is read *after* the inputs have come, or a read might be
+    /// answered from before its question.
+    pub fn step(&mut self, now: Instant, inputs: impl IntoIterator<Item = Input>, out: &mut Vec<Effect>) {
+        if !self.halted {
+            self.tempo.advance(now, &self.settings, &mut self.engine);
+            self.settle(now, out);
         }
-        self.tempo.advance(now, &self.settings, &mut self.engine);
-        self.settle(now, out);
+        for input in inputs {
+            if self.halted {
+                self.refuse_all(input, out);
+            } else {
+                self.take_in(now, input, out);
+            }
+        }
+        if !self.halted {
+            self.settle(now, out);
+        }
+    }
+
+    fn take_in(&mut self, now: Instant, input: Input, out: &mut Vec<Effect>) {
         match input {
             Input::Wake => {}
             Input::Receive { from, bytes } => self.on_letter(now, from, &bytes, out),
@@ -237,7 +263,6 @@ impl Replica {
                 }
             }
         }
-        self.settle(now, out);
     }
 
     /// When to wake it, if nothing else happens before.
@@ -251,6 +276,7 @@ impl Replica {
             self.proposals.deadline(),
             self.reads.deadline(self.settings.election_timeout()),
             self.streams.deadline(&self.settings),
+            self.news.due,
             disk.map(|at| self.tempo.not_before(at)),
         ];
         deadlines.into_iter().flatten().min()
@@ -446,7 +472,9 @@ impl Replica {
             && let Some(turn) = self.unsafe_turns.pop_front()
         {
             last = Some(turn.turn);
-            for letter in turn.held {
+            // A later turn may have taken back in a later term what these promise: one sync has made both safe, and so only the later holds.
+            let term = self.engine.term().0;
+            for letter in turn.held.into_iter().filter(|it| it.letter.term >= term) {
                 send(letter, out);
             }
         }

@@ -19,6 +19,8 @@ pub struct Settings {
     pub disk_patience: Duration,
     /// A leader that is woken this much too late, this often in a row, gives the leadership away.
     pub lateness: Lateness,
+    /// That an entry is decided is told with the next ones; if there are none for so long, by itself. Whoever watches at another node than the leader hears of it so much later at most.
+    pub news_delay: Duration,
     /// How reads are made safe.
     pub reads: Reads,
     /// A longer payload is refused.
@@ -96,6 +98,7 @@ impl Settings {
             patience: Duration::from_secs(2),
             disk_patience: Duration::from_millis(200),
             lateness: Lateness { by: Duration::from_millis(60), times: 3 },
+            news_delay: Duration::from_millis(1),
             reads: Reads::Quorum,
             payload_bytes_max: 1 << 20,
             entry_bytes_max: 256 << 10,

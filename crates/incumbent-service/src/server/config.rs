@@ -42,8 +42,8 @@ const SNAPSHOTS_APART: u64 = 5;
 /// More watches on one node than this are refused.
 pub(super) const WATCHES_MAX: usize = 1_000_000;
 
-/// So many orders are taken for each other thing that happens: however much comes from other nodes, users get their turn.
-pub(super) const ORDERS_PER_TURN: usize = 64;
+/// So much of what has come from other nodes is taken in together, and then as much of what users want.
+pub(super) const WAKEUPS_PER_TURN: usize = 256;
 
 /// A disk that was slow is trusted again after so many quick writes in a row ...
 pub(super) const QUICK_WRITES: u32 = 16;

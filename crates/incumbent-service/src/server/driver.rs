@@ -2,6 +2,7 @@
 //!
 //! The driver decides little: when the leader proposes that time has passed, when its own disk makes it unfit to lead, and when a node that closes has finished.
 
+mod fitness;
 mod membership;
 
 use std::collections::BTreeMap;
@@ -26,9 +27,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::administration;
 use super::backup::Label;
-use super::config::{
-    ARRIVALS_MAX, Config, NotStarted, ORDERS_MAX, ORDERS_PER_TURN, PATIENCES_TO_TRUST, QUICK_WRITES, TIMEOUTS_TO_CLOSE,
-};
+use super::config::{ARRIVALS_MAX, Config, NotStarted, ORDERS_MAX, TIMEOUTS_TO_CLOSE, WAKEUPS_PER_TURN};
 use super::counter::{Calls, Counter, Notice};
 use super::desk::{self, Desk, Waiter};
 use super::disk::{self, DiskThread};
@@ -110,8 +109,14 @@ impl Inboxes {
         }
     }
 
-    fn try_order(&mut self) -> Option<Order> {
-        self.calls.try_recv().or_else(|| self.orders.try_recv().ok())
+    /// What else has come from the node's threads and from other nodes.
+    fn try_news(&mut self) -> Option<Wakeup> {
+        let report = self.reports.try_recv().ok().map(Wakeup::Report);
+        report.or_else(|| self.arrivals.try_recv().ok().map(Wakeup::Arrival))
+    }
+
+    fn try_order(&mut self) -> Option<Wakeup> {
+        self.calls.try_recv().or_else(|| self.orders.try_recv().ok()).map(Wakeup::Order)
     }
 }
 
@@ -158,6 +163,8 @@ struct Driver {
     end: Option<End>,
     roles: watch::Sender<Role>,
     ends: watch::Sender<Option<End>>,
+    /// What the replica is to be given in this turn.
+    inputs: Vec<Input>,
     effects: Vec<Effect>,
 }
 
@@ -265,6 +272,7 @@ impl Driver {
             end: None,
             roles,
             ends,
+            inputs: Vec::new(),
             effects: Vec::new(),
         };
         Ok((driver, Inboxes { reports, arrivals, orders, calls, unwatched }, handle, addresses))
@@ -274,21 +282,35 @@ impl Driver {
         self.step(Input::Wake);
         while self.end.is_none() {
             let wait = self.deadline() - clock::now();
-            match inboxes.next(&mut life, wait).await {
-                Wakeup::Report(report) => self.on_report(report),
-                Wakeup::Arrival(arrival) => self.on_arrival(arrival),
-                Wakeup::Order(order) => self.on_order(order),
-                Wakeup::Unwatched(number) => self.watchers.remove(number),
-                Wakeup::Time => self.step(Input::Wake),
-                Wakeup::Dropped => return self.let_go(),
+            let first = inboxes.next(&mut life, wait).await;
+            if let Wakeup::Dropped = first {
+                return self.let_go();
             }
-            for _ in 0..ORDERS_PER_TURN {
-                let Some(order) = inboxes.try_order() else { break };
-                self.on_order(order);
+            self.on_wakeup(first);
+            // However much comes from other nodes, users get their turn.
+            for next in [Inboxes::try_news, Inboxes::try_order] {
+                for _ in 0..WAKEUPS_PER_TURN {
+                    let Some(wakeup) = self.end.is_none().then(|| next(&mut inboxes)).flatten() else { break };
+                    self.on_wakeup(wakeup);
+                }
             }
+            self.step_on();
             self.on_time();
+            self.step_on();
         }
         self.finish(inboxes).await;
+    }
+
+    fn on_wakeup(&mut self, wakeup: Wakeup) {
+        match wakeup {
+            Wakeup::Report(report) => self.on_report(report),
+            Wakeup::Arrival(arrival) => self.on_arrival(arrival),
+            Wakeup::Order(order) => self.on_order(order),
+            Wakeup::Unwatched(number) => self.watchers.remove(number),
+            Wakeup::Time => self.with_the_rest(Input::Wake),
+            // It was the last.
+            Wakeup::Dropped => {}
+        }
     }
 
     /// When to wake, if nothing else happens before.
@@ -328,24 +350,39 @@ impl Driver {
 
     // What comes in.
 
+    /// Now, and after all that came before.
     fn step(&mut self, input: Input) {
-        let mut effects = std::mem::take(&mut self.effects);
-        self.replica.step(clock::now(), input, &mut effects);
-        for effect in effects.drain(..) {
-            self.carry_out(effect);
+        self.with_the_rest(input);
+        self.step_on();
+    }
+
+    /// Together with what else this turn brings: one entry takes all proposals, and one letter what two answers allow.
+    fn with_the_rest(&mut self, input: Input) {
+        self.inputs.push(input);
+    }
+
+    fn step_on(&mut self) {
+        // What the effects of a step bring about is another step.
+        while !self.inputs.is_empty() {
+            let (mut inputs, mut effects) = (std::mem::take(&mut self.inputs), std::mem::take(&mut self.effects));
+            self.replica.step(clock::now(), inputs.drain(..), &mut effects);
+            self.inputs = inputs;
+            for effect in effects.drain(..) {
+                self.carry_out(effect);
+            }
+            self.effects = effects;
         }
-        self.effects = effects;
     }
 
     fn propose(&mut self, tag: Tag, request: Request, place: Place) {
-        self.step(Input::Propose { tag, payload: apply::payload(request, wall_ms()), place });
+        self.with_the_rest(Input::Propose { tag, payload: apply::payload(request, wall_ms()), place });
     }
 
     fn on_report(&mut self, report: Report) {
         match report {
             Report::Persisted { mark, took } => {
                 self.judge_disk(took);
-                self.step(Input::Persisted(mark));
+                self.with_the_rest(Input::Persisted(mark));
             }
             Report::Full(error) => {
                 tracing::error!(node = %self.me, %error, "the disk is full: this node confirms nothing and only answers questions; make room");
@@ -375,7 +412,7 @@ impl Driver {
 
     fn on_arrival(&mut self, arrival: Arrival) {
         match arrival {
-            Arrival::Freight { from, body } => self.step(Input::Receive { from, bytes: body.into() }),
+            Arrival::Freight { from, body } => self.with_the_rest(Input::Receive { from, bytes: body.into() }),
             Arrival::Up { peer, directory, generation } => {
                 let known = Known { node: peer, directory, generation };
                 if self.known.insert(peer, known) != Some(known) {
@@ -411,7 +448,7 @@ impl Driver {
                     answer.tell(Err(Unanswered::NotNow(self.not_now(Why::Closing))));
                 } else {
                     let tag = self.desk.wait(Waiter::Ask(query, answer));
-                    self.step(Input::Read { tag });
+                    self.with_the_rest(Input::Read { tag });
                 }
             }
             Order::Watch { interest, from, answer } => {
@@ -629,48 +666,6 @@ impl Driver {
     fn forget_expiry(&mut self, tag: Tag) {
         if self.expiring.take_if(|it| *it == tag).is_some() {
             self.expire_from = clock::now() + self.settings.election_timeout();
-        }
-    }
-
-    // Whether this node should lead.
-
-    fn judge_disk(&mut self, took: Duration) {
-        let status = &mut self.disk_status;
-        status.writes += 1;
-        status.last = took;
-        status.longest = status.longest.max(took);
-        if took >= self.settings.disk_patience {
-            self.quick_writes = 0;
-            status.slow = true;
-            self.slow_until = Some(clock::now() + self.settings.disk_patience * PATIENCES_TO_TRUST);
-            self.judge();
-        } else if status.slow {
-            self.quick_writes += 1;
-            if self.quick_writes >= QUICK_WRITES {
-                self.trust_disk();
-            }
-        }
-    }
-
-    fn trust_disk(&mut self) {
-        self.slow_until = None;
-        self.disk_status.slow = false;
-        self.judge();
-    }
-
-    /// A leader whose disk is slow or full gives the leadership away (C47, C52). Alone, there is nobody to give it to.
-    fn judge(&mut self) {
-        let unfit = self.disk_status.slow || self.disk_status.full.is_some();
-        if unfit == self.unfit_again.is_some() || self.replica.roll().voters().len() < 2 {
-            return;
-        }
-        if unfit {
-            tracing::warn!(node = %self.me, disk = ?self.disk_status, "this node's disk is unfit for a leader's");
-            self.unfit_again = Some(clock::now() + self.settings.election_timeout());
-            self.step(Input::Health(Health::Unfit));
-        } else {
-            self.unfit_again = None;
-            self.step(Input::Health(Health::Fit));
         }
     }
 

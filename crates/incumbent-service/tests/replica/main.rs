@@ -35,6 +35,7 @@ fn live(seed: u64, record: bool) -> World {
     let reads = if seed.is_multiple_of(3) { ReadSettings::Lease { drift_ppm: 500 } } else { ReadSettings::Quorum };
     let mut world = World::new(seed, voters, spares, Settings { reads, ..settings() });
     world.record = record.then(Vec::new);
+    world.busy = if seed.is_multiple_of(2) { 0 } else { 300_000 };
     world.schedule(0, Event::Operate);
     world.schedule(300 * MILLISECOND, Event::Fault(Fault::Any));
     world.run(STORM);

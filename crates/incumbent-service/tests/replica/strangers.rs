@@ -63,10 +63,10 @@ fn no_bytes_make_a_replica_panic() {
             let node = world.node(to);
             let (clock, mut effects) = (node.clock(now), Vec::<Effect>::new());
             if let Some(replica) = &mut node.replica {
-                replica.step(clock, Input::Receive { from, bytes }, &mut effects);
+                replica.step(clock, [Input::Receive { from, bytes }], &mut effects);
                 let marks = effects.iter().filter_map(|it| if let Effect::Write(write) = it { Some(write.mark) } else { None });
                 if let Some(mark) = marks.max() {
-                    replica.step(clock, Input::Persisted(mark), &mut Vec::new());
+                    replica.step(clock, [Input::Persisted(mark)], &mut Vec::new());
                 }
                 assert!(replica.view().role.term < Term(1 << 40), "a term that cannot be is believed");
             }
@@ -81,9 +81,9 @@ fn a_node_that_has_lost_its_disk_does_not_vote() {
     let clock = world.node(NodeId(3)).clock(0);
     let mut effects = Vec::new();
     let replica = world.node(NodeId(3)).replica.as_mut().expect("it lives");
-    replica.step(clock, Input::Receive { from: NodeId(0), bytes: asks.clone() }, &mut effects);
+    replica.step(clock, [Input::Receive { from: NodeId(0), bytes: asks.clone() }], &mut effects);
     assert_eq!(effects, []);
     let replica = world.node(NodeId(1)).replica.as_mut().expect("it lives");
-    replica.step(clock, Input::Receive { from: NodeId(0), bytes: asks }, &mut effects);
+    replica.step(clock, [Input::Receive { from: NodeId(0), bytes: asks }], &mut effects);
     assert!(matches!(effects[..], [Effect::Write(_), ..]), "{effects:?}");
 }

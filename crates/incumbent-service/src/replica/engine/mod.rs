@@ -98,7 +98,10 @@ impl Engine {
             max_inflight_msgs: settings.messages_in_flight,
             check_quorum: true,
             pre_vote: true,
-            batch_append: true,
+            // It adds entries to a letter without any that waits to be sent, wherever that letter says that they begin: after a step back they would stand at other places than the leader's.
+            batch_append: false,
+            // By `tell_commit`, and not for every entry.
+            skip_bcast_commit: true,
             max_committed_size_per_ready: PORTION_BYTES,
             ..Config::default()
         };
@@ -298,6 +301,11 @@ impl Engine {
         }
         self.raw.propose(Vec::new(), bytes).map_err(|_| Dropped)?;
         Ok(self.last())
+    }
+
+    /// Tells the others what is decided.
+    pub(super) fn tell_commit(&mut self) {
+        self.raw.raft.bcast_append();
     }
 
     /// Appends a change of members. One at a time: the caller has asked [`Engine::may_change`].

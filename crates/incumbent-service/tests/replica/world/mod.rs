@@ -26,6 +26,9 @@ pub(crate) type Moment = u64;
 
 pub(crate) const MILLISECOND: Moment = 1_000_000;
 
+/// A node that is busy looks after so long what has come.
+const BUSY_FOR: Moment = MILLISECOND / 5;
+
 pub(crate) struct World {
     pub(crate) seed: u64,
     pub(crate) now: Moment,
@@ -44,6 +47,8 @@ pub(crate) struct World {
     /// All that has happened, for people; only kept when a run is looked at again.
     pub(crate) record: Option<Vec<String>>,
     pub(crate) wrong: Option<String>,
+    /// How often, of a million times, a node is busy when something comes.
+    pub(crate) busy: u32,
     /// All that was sent, if somebody wants it.
     pub(crate) letters: Option<Vec<Letter>>,
 }
@@ -64,6 +69,8 @@ pub(crate) struct Node {
     pub(crate) disk_hangs_until: Moment,
     /// Its process stands still until then.
     pub(crate) paused_until: Moment,
+    /// What has come while it was busy with something else: it is given together.
+    gathered: Vec<Input>,
     last_sync: Moment,
     wake_at: Moment,
 }
@@ -170,6 +177,7 @@ impl World {
                 clock_start: chance.below(1 << 40),
                 disk_hangs_until: 0,
                 paused_until: 0,
+                gathered: Vec::new(),
                 last_sync: 0,
                 wake_at: 0,
             }
@@ -192,6 +200,7 @@ impl World {
             trace: seed,
             record: None,
             wrong: None,
+            busy: 0,
             letters: None,
         };
         for id in 0..voters + spares {
@@ -255,6 +264,7 @@ impl World {
         if node.replica.take().is_none() {
             return;
         }
+        node.gathered.clear();
         node.disk.crash(&mut chance);
         self.counts.crashes += 1;
         self.operations.retain(|(at, _), _| *at != id);
@@ -379,10 +389,22 @@ impl World {
         let clock = node.clock(now);
         let Some(mut replica) = node.replica.take() else { return };
         let life = node.life;
+        let together = matches!(input, Input::Receive { .. } | Input::Propose { .. } | Input::Read { .. } | Input::Persisted(_));
+        if together && self.busy > 0 && self.chance.happens(self.busy) {
+            let node = self.node(id);
+            node.replica = Some(replica);
+            node.gathered.push(input);
+            self.schedule(now + BUSY_FOR, Event::Given { node: id, life, input: Input::Wake });
+            return;
+        }
+        let mut inputs = std::mem::take(&mut self.node(id).gathered);
+        inputs.push(input);
         self.trace = fold(self.trace, &[now, u64::from(id.0)]);
-        self.note(|| format!("{id} <- {}", brief(&format!("{input:?}"))));
+        for input in &inputs {
+            self.note(|| format!("{id} <- {}", brief(&format!("{input:?}"))));
+        }
         let mut effects = Vec::new();
-        replica.step(clock, input, &mut effects);
+        replica.step(clock, inputs, &mut effects);
         for effect in effects {
             self.trace = fold_effect(self.trace, &effect);
             self.note(|| format!("{id} -> {}", brief(&format!("{effect:?}"))));
