@@ -1,10 +1,14 @@
 //! Elections on incumbent's own replicated service: `incumbent://HOST:PORT,HOST:PORT,HOST:PORT/NAMESPACE`.
 //!
 //! The service knows elections, so there is no recipe here: a claim, a release with its successor, a hand-over are one commit each, and whoever is next in line is seated by the same commit that frees the seat. All
-//! requests of a process go over one connection. A candidacy has a session of its own, which its claims and renewals keep alive and nothing else: so a seat whose holder is silent is free when its ttl is over,
+//! requests of a process go over one connection. A candidacy has a session that nobody else has, which its claims and renewals keep alive and nothing else: so a seat whose holder is silent is free when its ttl is over,
 //! however much else the process does. What may have happened is found out by the client, which repeats a request under its number until somebody answers.
 //!
+//! Whoever waits in line is told that it was seated, with its token, and needs not ask: its lease counts from its last claim, which was before. So a hand-over is one commit.
+//!
 //! A session may wish to end with its connection (`death=connection`): the seat of a process that dies is free at once. That believes the network; see docs/guarantees.md.
+
+mod candidacy;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -17,7 +21,6 @@ use incumbent_client::client::{Client, Options};
 use incumbent_client::dial::Security;
 use incumbent_client::failure::{Ended, Failure};
 use incumbent_client::message::Consistency;
-use incumbent_client::session::Lease;
 use incumbent_client::watch::Watch;
 use incumbent_protocol::protocol::{Term, Token};
 use incumbent_store::command::{self, Command};
@@ -32,6 +35,7 @@ use incumbent_store::watch::{CandidateTopic, Interest, Topic};
 use super::locked::locked;
 use super::tls;
 use super::watching::{Watching, hints_of};
+use crate::clock;
 use crate::desk::whole_ms;
 use crate::engine::{
     Bid, Board, Candidate, Claim, Demand, Engine, Error, Farewell, Grant, Kind, Leader, Note, Past, Renewal, Seat, Wish,
@@ -40,6 +44,7 @@ use crate::guarantees::{Exclusive, Guarantees, Notice, Order, Tokens, WhoseClock
 use crate::identity::Identity;
 use crate::name::Name;
 use crate::place::Place;
+use candidacy::{Candidacy, Idle, InLine, Last};
 
 /// Where nodes answer clients, unless told otherwise.
 pub const PORT: u16 = 7272;
@@ -85,15 +90,7 @@ pub struct Service {
     prefix: String,
     death: Death,
     candidacies: Mutex<BTreeMap<(Name, Identity), Arc<Candidacy>>>,
-}
-
-/// One who stands in one election, or leads it.
-#[derive(Default)]
-struct Candidacy {
-    /// Its session. The lock is held while one is opened, so that no two are.
-    session: tokio::sync::Mutex<Option<(Duration, Lease)>>,
-    /// The revision at which it was last told how it stands, unless it leads: it watches from there.
-    told: Mutex<Option<u64>>,
+    idle: Idle,
 }
 
 impl Service {
@@ -112,7 +109,8 @@ impl Service {
                 Client::start(addresses, options)
             }
         };
-        Ok(Arc::new(Service { client, prefix: prefix(place), death: death(place, here)?, candidacies: Mutex::default() }))
+        let (prefix, death) = (prefix(place), death(place, here)?);
+        Ok(Arc::new(Service { client, prefix, death, candidacies: Mutex::default(), idle: Idle::default() }))
     }
 
     fn key(&self, election: &Name) -> String {
@@ -131,6 +129,11 @@ impl Service {
             && Some(open.id()) != gone
         {
             return Ok(open.id());
+        }
+        if gone.is_none()
+            && let Some(idle) = self.idle.take(bid.ttl)
+        {
+            return Ok(session.insert((bid.ttl, idle)).1.id());
         }
         let wanted = command::OpenSession {
             ttl_ms: whole_ms(bid.ttl),
@@ -199,6 +202,10 @@ impl Engine for Service {
 
     async fn claim(&self, election: &Name, bid: &Bid) -> Result<Claim, Error> {
         let candidacy = self.candidacy(election, &bid.identity);
+        if let Some(grant) = candidacy.seat(bid) {
+            return Ok(Claim::Granted(grant));
+        }
+        let mut asked = clock::now();
         let mut campaign = command::Campaign {
             session: self.session(&candidacy, bid, None).await?,
             election: self.key(election),
@@ -211,21 +218,25 @@ impl Engine for Service {
             seen: bid.seen.map_or(0, Token::get),
             only_if_free: false,
         };
+        candidacy.asks();
         let mut done = self.client.submit(Command::Campaign(campaign.clone())).await;
         if let Err(Failure::Refused(Refusal::SessionGone(gone))) = done {
-            campaign.session = self.session(&candidacy, bid, Some(gone)).await?;
+            asked = clock::now();
+            campaign.session = match self.session(&candidacy, bid, Some(gone)).await {
+                Ok(session) => session,
+                Err(why) => return candidacy.answered(Err(why)),
+            };
             done = self.client.submit(Command::Campaign(campaign)).await;
         }
-        let done = done.map_err(error)?;
-        let (claim, told) = if let Reply::Granted(granted) = &done.reply {
-            (Claim::Granted(Grant::of(token_of(granted.token)?)), None)
-        } else {
-            let Reply::InLine(line) = done.reply else { return Err(unexpected("a claim", &done.reply)) };
-            let free_in = (line.free_in_ms > 0).then(|| Duration::from_millis(line.free_in_ms));
-            (Claim::Occupied { leader: line.leader.as_ref().map(leader).transpose()?, free_in }, Some(done.revision))
-        };
-        *locked(&candidacy.told) = told;
-        Ok(claim)
+        let done = candidacy.answered(done.map_err(error))?;
+        if let Reply::Granted(granted) = &done.reply {
+            candidacy.holds();
+            return Ok(Claim::Granted(Grant::of(token_of(granted.token)?)));
+        }
+        let Reply::InLine(line) = done.reply else { return Err(unexpected("a claim", &done.reply)) };
+        candidacy.is_in_line(InLine { bid: bid.clone(), asked, told: done.revision, seated: None });
+        let free_in = (line.free_in_ms > 0).then(|| Duration::from_millis(line.free_in_ms));
+        Ok(Claim::Occupied { leader: line.leader.as_ref().map(leader).transpose()?, free_in })
     }
 
     async fn renew(&self, election: &Name, _bid: &Bid, token: Token) -> Result<Renewal, Error> {
@@ -238,14 +249,18 @@ impl Engine for Service {
         Ok(Renewal::Kept { grant: Grant::of(token), wish: renewed.wish.map(wish_of).transpose()? })
     }
 
-    async fn release(&self, election: &Name, _bid: &Bid, token: Token, farewell: &Farewell) -> Result<(), Error> {
+    async fn release(&self, election: &Name, bid: &Bid, token: Token, farewell: &Farewell) -> Result<(), Error> {
         let resign = command::Resign {
             election: self.key(election),
             token: token.get(),
             reason: farewell.reason.to_string(),
             to: farewell.to.clone().unwrap_or_default(),
         };
-        self.submit(Command::Resign(resign)).await.map(drop)
+        let candidacy = self.candidacy(election, &bid.identity);
+        candidacy.asks();
+        candidacy.answered(self.submit(Command::Resign(resign)).await)?;
+        candidacy.is_out();
+        Ok(())
     }
 
     async fn look(&self, election: &Name) -> Result<Board, Error> {
@@ -267,7 +282,24 @@ impl Engine for Service {
 
     async fn withdraw(&self, election: &Name, bid: &Bid) -> Result<(), Error> {
         let withdraw = command::Withdraw { election: self.key(election), identity: bid.identity.as_str().to_owned() };
-        self.submit(Command::Withdraw(withdraw)).await.map(drop)
+        let candidacy = self.candidacy(election, &bid.identity);
+        let last = candidacy.last();
+        if let Last::Holds | Last::InLine = last {
+            self.submit(Command::Withdraw(withdraw)).await?;
+        }
+        if last == Last::Holds {
+            // It was not released, and is held until its time is over.
+            return Ok(());
+        }
+        locked(&self.candidacies).remove(&(election.clone(), bid.identity.clone()));
+        match candidacy.session.lock().await.take() {
+            Some((_, session)) if last == Last::Unsure => session.end("withdrawn").await.map(drop).map_err(error),
+            Some((ttl, session)) => {
+                self.idle.keep(ttl, session);
+                Ok(())
+            }
+            None => Ok(()),
+        }
     }
 
     async fn proclaim(&self, election: &Name, _bid: &Bid, token: Token, value: &str) -> Result<(), Error> {
@@ -298,16 +330,14 @@ impl Engine for Service {
 
     fn watch(&self, election: &Name, bid: Option<&Bid>) -> BoxStream<'static, Result<(), Error>> {
         let key = self.key(election);
-        let (topic, from) = match bid {
-            Some(bid) => {
-                // From where the claim has left off: what happened in between is told.
-                let told = *locked(&self.candidacy(election, &bid.identity).told);
-                let topic = CandidateTopic { election: key, identity: bid.identity.as_str().to_owned() };
-                (Topic::Candidate(topic), told.map_or(0, |it| it + 1))
-            }
-            None => (Topic::Election(key), 0),
+        let candidacy = bid.map(|bid| self.candidacy(election, &bid.identity));
+        // From where the claim has left off: what happened in between is told.
+        let told = candidacy.as_ref().and_then(|it| it.told());
+        let topic = match bid {
+            Some(bid) => Topic::Candidate(CandidateTopic { election: key, identity: bid.identity.as_str().to_owned() }),
+            None => Topic::Election(key),
         };
-        hints_of(self.client.watch(Interest::of(topic), from))
+        hints_of(Listener { watch: self.client.watch(Interest::of(topic), told.map_or(0, |it| it + 1)), candidacy })
     }
 
     async fn close(&self) {
@@ -319,16 +349,27 @@ impl Engine for Service {
             }
         });
         join_all(sessions).await;
+        // What it was for has ended; if it is not heard, the deadline ends it.
+        join_all(self.idle.take_all().into_iter().map(|it| async { it.end("closed").await })).await;
         self.client.clone().close().await;
     }
 }
 
+/// Hears what concerns an election, or one candidacy.
+struct Listener {
+    watch: Watch,
+    candidacy: Option<Arc<Candidacy>>,
+}
+
 /// Places in the line are no hint: whoever is first learns nothing by asking, for the service seats it, and a hint too many delays the one that counts.
-impl Watching for Watch {
+impl Watching for Listener {
     async fn change(&mut self) -> Result<(), Error> {
         loop {
-            let batch = self.next().await;
+            let batch = self.watch.next().await;
             let batch = batch.map_err(|why| Error::refused(format!("the service tells no more: {why:?}")))?;
+            if let Some(candidacy) = &self.candidacy {
+                batch.events.iter().for_each(|it| candidacy.hear(it));
+            }
             if !batch.events.iter().all(|it| matches!(it.change, Some(Change::Joined(_) | Change::First(_)))) {
                 return Ok(());
             }
