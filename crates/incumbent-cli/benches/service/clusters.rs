@@ -176,20 +176,15 @@ impl Servers for ZooKeeperEnsemble {
     }
 }
 
-/// All three, or the one that is named.
-pub(crate) fn start(only: Option<&str>) -> Vec<Box<dyn Servers>> {
-    let wanted = |name: &str| only.is_none_or(|it| it == name);
-    let mut all: Vec<Box<dyn Servers>> = Vec::new();
-    if wanted("incumbent") {
-        all.push(Box::new(Ours::start(3)));
-    }
-    if wanted("etcd") {
-        all.push(Box::new(Etcd::recent().durable().start_cluster(3).expect("etcd starts")));
-    }
-    if wanted("zookeeper") {
-        all.push(Box::new(ZooKeeper::debian().durable().start_ensemble(3).expect("ZooKeeper starts")));
-    }
-    all
+/// All three, or the one that is named: one after the other, so that none is measured beside the others.
+pub(crate) fn each(only: Option<&str>) -> impl Iterator<Item = Box<dyn Servers>> {
+    type Start = fn() -> Box<dyn Servers>;
+    let start: [(&str, Start); 3] = [
+        ("incumbent", || Box::new(Ours::start(3))),
+        ("etcd", || Box::new(Etcd::recent().durable().start_cluster(3).expect("etcd starts"))),
+        ("zookeeper", || Box::new(ZooKeeper::debian().durable().start_ensemble(3).expect("ZooKeeper starts"))),
+    ];
+    start.into_iter().filter(move |(name, _)| only.is_none_or(|it| it == *name)).map(|(_, start)| start())
 }
 
 fn signal_server(server: &impl Server, signal: Signal) {

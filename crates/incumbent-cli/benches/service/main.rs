@@ -48,7 +48,7 @@ fn main() {
     ] {
         if wanted(name) {
             println!("{name}");
-            for mut servers in clusters::start(only) {
+            for mut servers in clusters::each(only) {
                 bench(&mut *servers);
             }
         }
