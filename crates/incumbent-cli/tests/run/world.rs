@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use incumbent_supervisor::cgroup::Cgroup;
 use incumbent_testbed::{Contender, eventually};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, getpgid, kill_process_group};
 
 use crate::shell;
 use crate::shell::processes::{MARK, guardians_of, lives, marked, signal};
@@ -32,6 +32,11 @@ daemon() {
     until [ -e "$1" ]; do sleep 0.01; done
 }
 "#;
+
+/// What a test has left is looked for until so many looks have seen nothing ...
+const LOOKS_EMPTY: u32 = 3;
+/// ... or so many times.
+const LOOKS_MAX: u32 = 200;
 
 /// Elections in a directory of their own, and a command whose processes can be told from all others.
 pub(crate) struct World {
@@ -144,9 +149,21 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        // Only a test that failed leaves any.
-        for id in self.living() {
-            signal(id, Signal::KILL);
+        // Only a test that failed leaves any. Some fork faster than they can be listed, but all of a group die at once.
+        let mut empty = 0;
+        for _ in 0..LOOKS_MAX {
+            let living = self.living();
+            empty = if living.is_empty() { empty + 1 } else { 0 };
+            if empty == LOOKS_EMPTY {
+                return;
+            }
+            for id in living {
+                let process = Pid::from_raw(id.cast_signed());
+                if let Some(group) = getpgid(process).ok().filter(|it| Ok(*it) != getpgid(None)) {
+                    let _ = kill_process_group(group, Signal::KILL);
+                }
+                signal(id, Signal::KILL);
+            }
         }
     }
 }
