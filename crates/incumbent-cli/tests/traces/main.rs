@@ -299,3 +299,34 @@ fn a_command_that_is_told_to_end_is_told_why() {
     assert_eq!(office.event_names()[..2], ["command started", "stopping"]);
     assert_eq!(office.event_names().last(), Some(&"released"));
 }
+
+#[test]
+fn who_gives_the_lead_away_says_why_and_the_others_who_has_it() {
+    let (collector, places) = (Collector::start(0, None), Places::of(3));
+    let start = |node: usize| places.serve(node, &[1, 2, 3], &["--otlp", &collector.url()]);
+    let mut nodes: Vec<_> = (1..=3).map(start).collect();
+    // A busy machine may make another lead between the look and the signal: then it is looked again.
+    for _ in 0..10 {
+        let mut leader = 0;
+        eventually("somebody leads", || {
+            let status = places.json(&["cluster", "status"]);
+            leader = usize::try_from(status["leader"].as_u64().unwrap_or(0)).unwrap();
+            leader != 0
+        });
+        let began = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos();
+        nodes[leader - 1].stop().unwrap();
+        let of_leader = |it: &Span| it.of_process("incumbent.node") == Some(&leader.to_string());
+        let led = collector.named("leads").into_iter().rfind(of_leader);
+        let Some(led) = led.filter(|it| u128::from(it.end) >= began) else {
+            nodes[leader - 1] = start(leader);
+            continue;
+        };
+        assert_eq!(led.attribute("incumbent.why"), Some("this node is closing, and gave the lead away"), "{led:?}");
+        let term = |it: &Span| it.attribute("incumbent.term").unwrap().parse::<u64>().unwrap();
+        let is_next = |it: &Span| it.name == "leader election" && !of_leader(it) && term(it) > term(&led);
+        let next = first(&collector, "the others tell who leads", is_next);
+        assert_ne!(next.attribute("incumbent.leader"), Some(&*leader.to_string()));
+        return;
+    }
+    panic!("nobody led for long enough");
+}
