@@ -21,6 +21,7 @@ mod shell;
 
 mod candidacy;
 mod office;
+mod otlp;
 mod peer;
 mod run;
 mod serve;

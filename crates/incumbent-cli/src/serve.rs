@@ -16,6 +16,7 @@ use crate::console::Console;
 use crate::elections::log::{self, Talk};
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::otlp::OtlpArguments;
 use crate::peer::Member;
 use crate::service::cluster::place;
 
@@ -26,6 +27,7 @@ Examples:
   incumbent serve --node 1 --peer-listen 10.0.0.1:7273 --peers 2@10.0.0.2:7273,3@10.0.0.3:7273 --key-file /etc/incumbent/nodes.key
   incumbent serve --node 4 --join --peer-listen 10.0.0.4:7273 --peers 1@10.0.0.1:7273,2@10.0.0.2:7273,3@10.0.0.3:7273 --key-file ...
   incumbent serve --listen 0.0.0.0:7272 --advertise n1.example.org:7272 --tls-cert node.pem --tls-key node.key --tokens /etc/incumbent/tokens
+  incumbent serve --otlp http://127.0.0.1:4318                                                traces for a collector on this machine
   head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \\n' > nodes.key                          a key for the nodes
 
 Of three nodes two must be up and reach each other, of five three. SIGTERM gives the lead away first, and no request is lost by it.";
@@ -83,6 +85,8 @@ pub(crate) struct ServeArguments {
     /// Who may do what: names, digests of their tokens, and their rights; beyond this machine there must be such a file
     #[arg(long, value_name = "FILE")]
     tokens: Option<PathBuf>,
+    #[command(flatten)]
+    otlp: OtlpArguments,
     /// Say nothing of changes on the standard error, but what is wrong
     #[arg(long, short)]
     quiet: bool,
@@ -103,7 +107,10 @@ pub(crate) fn run(wanted: ServeArguments, console: &mut Console<'_>) -> Result<E
         .enable_all()
         .build()
         .map_err(|wrong| Failure::Io { what: format!("cannot begin: {wrong}"), hint: "free file descriptors and try again" })?;
-    runtime.block_on(serve(config, console))
+    let traces = config.traces.clone();
+    let served = runtime.block_on(serve(config, console));
+    traces.close();
+    served
 }
 
 async fn serve(config: Config, console: &mut Console<'_>) -> Result<Exit, Failure> {
@@ -123,7 +130,10 @@ async fn serve(config: Config, console: &mut Console<'_>) -> Result<Exit, Failur
     notify.ready();
     let handle = node.handle();
     let end = tokio::select! {
-        end = handle.ended() => end,
+        end = handle.ended() => {
+            drop(node);
+            end
+        }
         () = told(&mut signals) => {
             notify.stopping();
             node.close().await
@@ -173,6 +183,10 @@ fn config(wanted: ServeArguments) -> Result<Config, Failure> {
         (None, Some(authority), Some(certificate), Some(key)) => Security::Tls(TlsFiles { authority, certificate, key }),
         (None, _, _, _) => Security::Open,
     };
+    let traces = wanted.otlp.start(
+        format!("node-{}.{}", wanted.node, wanted.cluster),
+        vec![("incumbent.node", u64::from(wanted.node).into()), ("incumbent.cluster", wanted.cluster.clone().into())],
+    )?;
     let peers = wanted.peers.into_iter().map(|it| Peer { id: NodeId(it.id), address: it.address }).collect();
     Ok(Config {
         cluster: wanted.cluster,
@@ -185,6 +199,7 @@ fn config(wanted: ServeArguments) -> Result<Config, Failure> {
         peers,
         beginning: if wanted.join { Beginning::Joins } else { Beginning::Founds },
         security,
+        traces,
         ..Config::alone(directory)
     })
 }

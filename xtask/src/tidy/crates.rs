@@ -6,7 +6,7 @@ use crate::metadata::{Origin, Package, Purpose};
 /// Which crates of ours a crate may depend on. What is not drawn is not allowed.
 ///
 /// ```text
-///   cli ──► service, lab, incumbent, supervisor, client      service ──► store, client, peer, protocol      supervisor ──► protocol
+///   cli ──► service, lab, incumbent, supervisor, client      service ──► store, client, peer, protocol      supervisor ──► protocol      cli, service ──► traces
 ///                                                          lab ──► protocol, store                        incumbent ──► client, peer, protocol, store
 ///                                                          client ──► store                               peer ──► protocol
 ///   tests of cli, service, lab, incumbent, client, peer ──► testbed      tests of incumbent ──► service
@@ -18,13 +18,15 @@ const DRAWN: &[(&str, &[&str])] = &[
     ("incumbent", &["incumbent-client", "incumbent-peer", "incumbent-protocol", "incumbent-store"]),
     ("incumbent-peer", &["incumbent-protocol"]),
     ("incumbent-lab", &["incumbent-protocol", "incumbent-store"]),
-    ("incumbent-service", &["incumbent-client", "incumbent-peer", "incumbent-protocol", "incumbent-store"]),
+    ("incumbent-traces", &[]),
+    ("incumbent-service", &["incumbent-client", "incumbent-peer", "incumbent-protocol", "incumbent-store", "incumbent-traces"]),
     ("incumbent-supervisor", &["incumbent-protocol"]),
     (
         "incumbent-cli",
         &[
             "incumbent-service",
             "incumbent-supervisor",
+            "incumbent-traces",
             "incumbent-lab",
             "incumbent",
             "incumbent-client",

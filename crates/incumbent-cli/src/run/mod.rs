@@ -2,6 +2,7 @@
 //!
 //! One leadership after another is contended for; [`term`] serves one. What happens between two of them is decided here: whether the command is to be run again, and when.
 
+mod diary;
 mod fence;
 mod fence_agent;
 mod job;
@@ -17,10 +18,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum;
-use incumbent::{Leadership, Timing};
+use incumbent::{Identity, Leadership, Timing};
 use incumbent_supervisor::berth::Berth;
 use incumbent_supervisor::{Command, Ending, Guarded, Setup, watchdog};
 
+use self::diary::Diary;
 use self::job::{Job, Task};
 use self::schedule::Slot;
 use self::term::{Served, Terms};
@@ -34,6 +36,7 @@ use crate::elections::target::Target;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::office::{Office, Stops};
+use crate::otlp::OtlpArguments;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -109,6 +112,8 @@ pub(crate) struct RunArguments {
     pub(crate) catch_up: CatchUp,
     #[command(flatten)]
     pub(crate) fence: fence::FenceArguments,
+    #[command(flatten)]
+    pub(crate) otlp: OtlpArguments,
 }
 
 /// What to do with the command while no renewal is acknowledged.
@@ -174,6 +179,8 @@ async fn contend(wanted: &RunArguments, command: Command, notify: &Notify) -> Re
     let mut signals = Signals::listen()?;
     let job = Job::wanted(wanted)?;
     let target = Target::find(&wanted.candidacy.target)?;
+    let instance = target.identity.clone().unwrap_or_else(Identity::unique);
+    let traces = wanted.otlp.start(instance.as_str().to_owned(), Vec::new())?;
     let mut office = Office::of(&wanted.candidacy.election, Stops::AreSeen);
     if let Some(address) = wanted.listen {
         let address = office.open_port(address, wanted.unprotected)?;
@@ -204,6 +211,7 @@ async fn contend(wanted: &RunArguments, command: Command, notify: &Notify) -> Re
             machine: &machine,
             office: &office,
             fencing: &fencing,
+            diary: Diary::new(traces.clone(), &wanted.candidacy.election),
             task: None,
         },
         watchdog,
@@ -217,6 +225,7 @@ async fn contend(wanted: &RunArguments, command: Command, notify: &Notify) -> Re
     drop(supervisor);
     office.close().await;
     contend::leave_the_line(election).await;
+    traces.close();
     exit
 }
 
@@ -245,6 +254,7 @@ impl Service for Supervisor<'_> {
             }
             (None, _) => None,
         };
+        terms.diary.stand_by();
         Ok(())
     }
 
@@ -253,7 +263,10 @@ impl Service for Supervisor<'_> {
             self.guarded = begin_guarding(self.terms.wanted, &self.terms.machine.berth, self.watchdog.clone()).await?;
         }
         let started = tokio::time::Instant::now();
-        let served = self.terms.serve(leadership, &mut self.guarded, signals).await?;
+        self.terms.diary.enter(&leadership);
+        let served = self.terms.serve(leadership, &mut self.guarded, signals).await;
+        self.terms.diary.leave(served.as_ref().ok().copied());
+        let served = served?;
         if started.elapsed() >= RAN_WELL {
             self.failures = 0;
         }

@@ -10,6 +10,7 @@ use incumbent_supervisor::{Command, Ending, Event, Guarded, clock};
 use rustix::process::Signal;
 use tokio::sync::mpsc;
 
+use super::diary::Diary;
 use super::fence::{Fencing, Here, Takeover};
 use super::job::Task;
 use super::record::Record;
@@ -35,6 +36,7 @@ pub(super) struct Terms<'a> {
     pub(super) machine: &'a Machine,
     pub(super) office: &'a Office,
     pub(super) fencing: &'a Fencing,
+    pub(super) diary: Diary,
     /// What is to be done, if the command is a job.
     pub(super) task: Option<Task>,
 }
@@ -115,6 +117,7 @@ impl Terms<'_> {
         };
         // The engine is told first: to write to the berth can take as long as it does, where the disk is busy. Whoever is elected on this machine waits for it.
         let (released, ()) = tokio::join!(biased; release, async { self.leave_berth(is_clear) });
+        self.diary.note(if released.is_ok() { "released" } else { "not released" });
         if let Err(why) = &released {
             tracing::info!(%why, "not released");
         }
@@ -268,6 +271,7 @@ impl Terms<'_> {
         let mut environment = hook::environment(leadership);
         environment.extend(self.office.socket().map(|it| (OsString::from("INCUMBENT_SOCKET"), it.into_os_string())));
         let slot = self.task.and_then(Task::slot);
+        environment.extend(self.diary.context().map(|it| (OsString::from("TRACEPARENT"), it.to_string().into())));
         environment.extend(slot.map(|it| (OsString::from("INCUMBENT_SLOT"), OsString::from(it.0.to_string()))));
         environment
     }
@@ -340,7 +344,7 @@ impl Work<'_> {
                     Event::GuardianDied => {
                         say!(false, "the guardian of the command has died: the command is killed, and started again by whoever leads next");
                         self.stop.get_or_insert(Stop::Lost);
-                        self.terms.office.stop("guardian died");
+                        self.say_stop("guardian died");
                     }
                 },
                 () = changes.next() => self.on_change(guarded),
@@ -361,6 +365,7 @@ impl Work<'_> {
     }
 
     fn on_start(&mut self, pid: i32) {
+        self.terms.diary.note("command started");
         say!(self.terms.wanted.candidacy.quiet, "started {} as process {pid}", self.terms.command.program.display());
         if let Some(record) = self.record.take() {
             let election = self.terms.election;
@@ -403,7 +408,7 @@ impl Work<'_> {
             return;
         }
         self.stop = Some(Stop::Lost);
-        self.terms.office.stop(&reason.to_string());
+        self.say_stop(&reason.to_string());
         say!(self.terms.wanted.candidacy.quiet, "leaves office ({reason}): the command is told to end");
         // A frozen one is left frozen until it is killed: nobody has said that it may act.
         if !(self.frozen && reason == Reason::Expired) {
@@ -426,7 +431,7 @@ impl Work<'_> {
             }
             (Heard::Told(told), _) => {
                 self.stop = Some(Stop::Told(told));
-                self.terms.office.stop("told to end");
+                self.say_stop("told to end");
                 // Renewals go on, so only the person's patience counts; the lease's end is the guardian's.
                 guarded.stop(told.0, clock::now() + self.terms.wanted.grace);
             }
@@ -447,13 +452,20 @@ impl Work<'_> {
         };
         if self.stop.is_none() {
             self.stop = Some(Stop::Asked);
-            self.terms.office.stop(if to.is_some() { "handed over" } else { "resigned" });
+            self.say_stop(if to.is_some() { "handed over" } else { "resigned" });
             self.to = to;
             guarded.stop(Signal::TERM, clock::now() + self.terms.wanted.grace);
         }
     }
 
+    /// To those who ask, and to those who read traces.
+    fn say_stop(&self, why: &str) {
+        self.terms.office.stop(why);
+        self.terms.diary.stop(why);
+    }
+
     fn say_end(&self, killed: bool) {
+        self.terms.diary.note(if killed { "command killed" } else { "command dead" });
         let how = match (self.ending, killed) {
             (_, true) => "was killed".to_owned(),
             (Some(Ending::Code(code)), false) => format!("ended with code {code}"),

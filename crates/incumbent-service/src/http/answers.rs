@@ -11,6 +11,7 @@ use hyper::header::{
 use hyper::{Method, Request, Response, StatusCode};
 use incumbent_store::keys::item::Span;
 use incumbent_store::watch::{Interest, Topic};
+use incumbent_traces::{self as traces, Context};
 use serde_json::Value;
 use tokio::time::timeout;
 
@@ -19,7 +20,7 @@ use super::bodies::{self, Body, under};
 use super::border::Gate;
 use super::failure::Failure;
 use super::limits::{BODY_WITHIN, JSON_BYTES_MAX, VALUE_BYTES_MAX};
-use super::petition::{Petition, number, token};
+use super::petition::{Petition, caller, number, token};
 use super::routes::{Deed, Gives, Route, Takes, Verb, Way, way};
 use super::shapes;
 use super::{Desk, elections, keys, node, openapi, sessions, streams};
@@ -48,8 +49,16 @@ const MODIFIED: HeaderName = HeaderName::from_static("incumbent-modified");
 /// Answers a request.
 pub(super) async fn answer(desk: Arc<Desk>, gate: &dyn Gate, request: Request<Incoming>) -> Response<Sent> {
     let path = request.uri().path().to_owned();
-    let (method, route, told) = match way(request.method(), &path) {
-        Way::To(route, variable) => (route.verb.name(), route.path, serve(&desk, gate, route, variable, request).await),
+    let way = way(request.method(), &path);
+    let mut span = match &way {
+        // Probes come all the time, and tell nothing.
+        Way::To(route, _) if route.is_probe() => traces::Span::none(),
+        Way::To(..) | Way::OtherMethods(_) | Way::Nowhere => desk.handle.tracer().http(|| caller(request.headers())),
+    };
+    let (method, route, told) = match way {
+        Way::To(route, variable) => {
+            (route.verb.name(), route.path, serve(&desk, gate, route, variable, request, span.context()).await)
+        }
         Way::OtherMethods(known) => {
             let failure = Failure::new(
                 StatusCode::METHOD_NOT_ALLOWED,
@@ -64,9 +73,32 @@ pub(super) async fn answer(desk: Arc<Desk>, gate: &dyn Gate, request: Request<In
             ("other", "other", Err(Failure::new(StatusCode::NOT_FOUND, "no_route", "there is nothing at this path", what_to_do)))
         }
     };
+    if span.is_told() {
+        tell(&mut span, method, route, &told);
+    }
     let response = told.map_or_else(|failure| failed(&failure), Told::response);
     desk.figures.count(method, route, response.status().as_u16());
     response
+}
+
+/// What came of a request, as its span has it: names of the table and codes, and nothing that somebody has sent.
+fn tell(span: &mut traces::Span, method: &'static str, route: &'static str, told: &Result<Told, Failure>) {
+    if route != "other" {
+        span.rename(format!("{method} {route}"));
+        span.set("http.request.method", method);
+        span.set("http.route", route);
+    }
+    let status = match told {
+        Ok(Told::Json(status, _)) => *status,
+        Ok(Told::Value { .. } | Told::Figures(_) | Told::Stream(_)) => StatusCode::OK,
+        Err(failure) => {
+            span.set("error.type", failure.code);
+            failure.status
+        }
+    };
+    span.set("http.response.status_code", u64::from(status.as_u16()));
+    // What the asker has done wrong is no fault of a server's, as OpenTelemetry has it.
+    span.fault(told.as_ref().err().filter(|it| it.status.is_server_error()).map(|it| it.code));
 }
 
 impl Told {
@@ -119,6 +151,7 @@ async fn serve(
     route: &'static Route,
     variable: &str,
     request: Request<Incoming>,
+    span: Option<Context>,
 ) -> Result<Told, Failure> {
     let (head, incoming) = request.into_parts();
     // A browser says where a page comes from that wants something done here: no page has any business with it.
@@ -135,7 +168,7 @@ async fn serve(
     let consistency =
         if asked.text("consistency").as_deref() == Some("local") { Consistency::Local } else { Consistency::Linearizable };
     let number = if route.commands() { number(&head.headers)? } else { None };
-    let petition = Petition { desk: Arc::clone(desk), visitor, consistency, number };
+    let petition = Petition { desk: Arc::clone(desk), visitor, consistency, number, span };
     let body = match &route.takes {
         Takes::Nothing => read(incoming, 0).await.map(|_| Value::Null)?,
         Takes::Json(shape) => bodies::parse(&read(incoming, JSON_BYTES_MAX).await?, shape)?,
@@ -235,7 +268,8 @@ fn watched(asked: &Parameters) -> Result<Span, Failure> {
 
 async fn figures(petition: &Petition) -> Result<Told, Failure> {
     let (node, stored) = node::look(petition).await?;
-    let told = petition.desk.figures.tell(&node, &stored, petition.desk.streams.available_permits());
+    let (desk, spans) = (&petition.desk, petition.desk.handle.tracer().counts());
+    let told = desk.figures.tell(&node, &stored, spans, desk.streams.available_permits());
     told.map(Told::Figures).map_err(|_| Failure::confused())
 }
 

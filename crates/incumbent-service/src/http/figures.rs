@@ -4,6 +4,7 @@ use std::sync::atomic::AtomicU64;
 
 use incumbent_peer::switchboard::LineState;
 use incumbent_store::query::Status;
+use incumbent_traces::Counts;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
@@ -37,11 +38,19 @@ impl Figures {
     }
 
     /// All of them as text. `streams_free`: so many streams may still be opened.
-    pub(super) fn tell(&self, node: &NodeStatus, stored: &Status, streams_free: usize) -> Result<String, std::fmt::Error> {
+    pub(super) fn tell(
+        &self,
+        node: &NodeStatus,
+        stored: &Status,
+        spans: Counts,
+        streams_free: usize,
+    ) -> Result<String, std::fmt::Error> {
         let mut now = Registry::with_prefix("incumbent_service");
         register_node(&mut now, node);
         register_lines(&mut now, node);
         register_store(&mut now, stored);
+        now.register("spans_exported", "Spans that a collector has taken", ConstCounter::new(spans.exported));
+        now.register("spans_dropped", "Spans that no collector has taken in time", ConstCounter::new(spans.dropped));
         let streams = STREAMS_MAX.saturating_sub(streams_free);
         now.register("http_streams", "Streams of events that are open", ConstGauge::new(streams));
         let mut text = String::new();

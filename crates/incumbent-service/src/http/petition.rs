@@ -9,6 +9,7 @@ use incumbent_store::command::{Command, Request};
 use incumbent_store::query::{Answer, Query};
 use incumbent_store::reply::Reply;
 use incumbent_store::watch::Interest;
+use incumbent_traces::Context;
 use tokio::time::timeout;
 
 use super::Desk;
@@ -20,6 +21,8 @@ use crate::server::{Consistency, NodeStatus, NotNow, Outcome, Watch, Why};
 
 /// The header that makes a command idempotent: `CLIENT-SEQUENCE`.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
+/// The header that says which trace a request belongs to.
+const TRACEPARENT: &str = "traceparent";
 
 /// One request, and who makes it.
 pub(super) struct Petition {
@@ -28,6 +31,8 @@ pub(super) struct Petition {
     pub(super) consistency: Consistency,
     /// Client and sequence, if the command is to be done once.
     pub(super) number: Option<(u64, u64)>,
+    /// The span in whose trace it is told, if it is.
+    pub(super) span: Option<Context>,
 }
 
 impl Petition {
@@ -42,7 +47,7 @@ impl Petition {
 
     pub(super) async fn submit_as(&self, request: Request) -> Result<(Reply, u64), Failure> {
         let request = self.visitor.sign(request)?;
-        match timeout(ANSWER_WITHIN, self.desk.handle.submit(request)).await {
+        match timeout(ANSWER_WITHIN, self.desk.handle.submit_within(request, self.span)).await {
             Ok(Outcome::Done { reply, revision }) => Ok((reply, revision)),
             Ok(Outcome::Refused(refusal)) => Err(refusal.into()),
             Ok(Outcome::NotNow(not_now)) => Err(not_now.into()),
@@ -57,7 +62,7 @@ impl Petition {
 
     pub(super) async fn ask_with(&self, query: Query, consistency: Consistency) -> Result<(Answer, u64), Failure> {
         self.visitor.may_ask(&query)?;
-        let answered = soon(self.desk.handle.ask(query, consistency)).await??;
+        let answered = soon(self.desk.handle.ask_within(query, consistency, self.span)).await??;
         let answer = answered.answer.ok_or_else(Failure::confused)?;
         Ok((answer, answered.revision))
     }
@@ -121,6 +126,13 @@ pub(super) fn token(headers: &HeaderMap) -> Result<Option<&str>, Failure> {
             "send Authorization: Bearer TOKEN",
         )
     })
+}
+
+/// The trace that a request is part of, if it says so and says it once (W3C Trace Context).
+pub(super) fn caller(headers: &HeaderMap) -> Option<Context> {
+    let mut told = headers.get_all(TRACEPARENT).iter();
+    let context = Context::parse(told.next()?.to_str().ok()?.trim())?;
+    told.next().is_none().then_some(context)
 }
 
 /// Client and sequence of a request that brings them.

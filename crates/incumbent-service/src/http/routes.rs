@@ -138,6 +138,11 @@ impl Route {
         matches!(self.deed, Deed::Health | Deed::Ready | Deed::Document)
     }
 
+    /// Whether machines ask for it again and again, to see whether the node is well.
+    pub(super) fn is_probe(&self) -> bool {
+        matches!(self.deed, Deed::Health | Deed::Ready | Deed::Figures)
+    }
+
     /// Whether it changes something, and so may have a number.
     pub(super) fn commands(&self) -> bool {
         self.verb != Verb::Get

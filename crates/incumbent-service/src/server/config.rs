@@ -7,6 +7,7 @@ use std::time::Duration;
 use incumbent_peer::packet::FREIGHT_MAX;
 use incumbent_peer::switchboard::{Peer, Security};
 use incumbent_protocol::protocol::NodeId;
+use incumbent_traces::Traces;
 
 use super::tls::Admission;
 use super::turnstile::Pace;
@@ -112,6 +113,8 @@ pub struct Config {
     pub settings: Settings,
     /// How the log is kept.
     pub log: Options,
+    /// Where spans of what it does are sent. Whoever starts a node closes them after its end.
+    pub traces: Traces,
 }
 
 /// What a node with an empty directory is.
@@ -140,6 +143,7 @@ impl Config {
             security: Security::Open,
             settings: Config::lan(),
             log: Options::default(),
+            traces: Traces::off(),
         }
     }
 

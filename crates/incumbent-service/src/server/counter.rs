@@ -19,11 +19,14 @@ use super::administration::Unattended;
 use super::config::{ORDERS_MAX, WATCHES_MAX};
 use super::desk::Asker;
 use super::handle::{Consistency, NotNow, Order, Outcome, Unanswered, Why};
+use super::tracer::{self, Tracer};
 use super::visit::Visit;
 use crate::rights::{Errand, Guest};
 
 /// A client waits so long before it asks again what could not be done now: about as long as another node needs to be elected.
 const RETRY_AFTER_MS: u64 = 10;
+
+const FULL: NotNow = NotNow { why: Why::Full, leader: None };
 
 /// How things stand, for everybody who has a connection: the driver writes it down whenever it changes.
 #[derive(Debug)]
@@ -84,6 +87,7 @@ pub(super) struct Counter {
     waiting: Arc<AtomicUsize>,
     watchers: Arc<Watchers>,
     visit: Arc<Visit>,
+    tracer: Tracer,
 }
 
 #[derive(Debug, Default)]
@@ -93,11 +97,11 @@ struct Watchers {
 }
 
 impl Counter {
-    pub(super) fn new(notice: Arc<Notice>) -> (Counter, Calls) {
+    pub(super) fn new(notice: Arc<Notice>, tracer: Tracer) -> (Counter, Calls) {
         let (sender, calls) = mpsc::unbounded_channel();
         let waiting = Arc::<AtomicUsize>::default();
-        let counter =
-            Counter { notice, calls: sender, waiting: Arc::clone(&waiting), watchers: Arc::default(), visit: Arc::default() };
+        let (watchers, visit) = (Arc::default(), Arc::default());
+        let counter = Counter { notice, calls: sender, waiting: Arc::clone(&waiting), watchers, visit, tracer };
         (counter, Calls { calls, waiting })
     }
 
@@ -128,7 +132,7 @@ impl Counter {
     }
 
     fn full(&self) -> message::NotNow {
-        self.not_now(&NotNow { why: Why::Full, leader: None }.to_string())
+        self.not_now(&FULL.to_string())
     }
 }
 
@@ -144,11 +148,17 @@ impl Service for Counter {
     }
 
     fn submit(&self, guest: &Guest, request: Request, owed: Owed) {
+        let mut span = self.tracer.request(&request);
         let request = match guest.sign(request) {
             Ok(request) => request,
-            Err(denied) => return owed.outcome(reply::Outcome::of(&Err(denied.into()), 0)),
+            Err(denied) => {
+                let refusal = denied.into();
+                tracer::refused(&mut span, &refusal);
+                return owed.outcome(reply::Outcome::of(&Err(refusal), 0));
+            }
         };
         if self.is_full() {
+            tracer::not_now(&mut span, &FULL);
             return owed.not_now(self.full());
         }
         let here = self.clone();
@@ -158,13 +168,10 @@ impl Service for Counter {
             Outcome::NotNow(not_now) => owed.not_now(here.not_now(&not_now.to_string())),
             Outcome::Unknown => owed.unknown("the node that was to do it has lost the lead"),
         });
-        self.call(Order::Submit { request, answer });
+        self.call(Order::Submit { request, answer: answer.traced(span) });
     }
 
     fn ask(&self, guest: &Guest, inquiry: Inquiry, owed: Owed) {
-        if self.is_full() {
-            return owed.not_now(self.full());
-        }
         let consistency = match inquiry.consistency() {
             message::Consistency::Linearizable => Consistency::Linearizable,
             message::Consistency::Local => Consistency::Local,
@@ -173,8 +180,15 @@ impl Service for Counter {
         let Some(query) = question.and_then(|it| it.query) else {
             return owed.refuse(&Refusal::Malformed("a question that this version does not know".to_owned()));
         };
+        let mut span = self.tracer.question(&query);
+        if self.is_full() {
+            tracer::not_now(&mut span, &FULL);
+            return owed.not_now(self.full());
+        }
         if let Err(denied) = guest.may_ask(&query) {
-            return owed.refuse(&denied.into());
+            let refusal = denied.into();
+            tracer::refused(&mut span, &refusal);
+            return owed.refuse(&refusal);
         }
         let here = self.clone();
         let answer = Asker::new(move |answered| match answered {
@@ -182,7 +196,7 @@ impl Service for Counter {
             Err(Unanswered::Refused(refusal)) => owed.refuse(&refusal),
             Err(Unanswered::NotNow(not_now)) => owed.not_now(here.not_now(&not_now.to_string())),
         });
-        self.call(Order::Ask { query, consistency, seen, answer });
+        self.call(Order::Ask { query, consistency, seen, answer: answer.traced(span) });
     }
 
     fn watch(&self, guest: &Guest, interest: &Interest, bell: Bell) -> Result<u64, Refusal> {
@@ -229,10 +243,14 @@ impl Service for Counter {
     }
 
     fn administer(&self, guest: &Guest, administration: Administration, owed: Owed) {
+        let mut span = self.tracer.errand(&administration);
         if let Err(denied) = guest.may_administer(errand(&administration)) {
-            return owed.refuse(&denied.into());
+            let refusal = denied.into();
+            tracer::refused(&mut span, &refusal);
+            return owed.refuse(&refusal);
         }
         if self.is_full() {
+            tracer::not_now(&mut span, &FULL);
             return owed.not_now(self.full());
         }
         let here = self.clone();
@@ -241,7 +259,7 @@ impl Service for Counter {
             Err(Unattended::NotNow(not_now)) => owed.not_now(here.not_now(&not_now.to_string())),
             Err(Unattended::Unknown) => owed.unknown("the node that was to do it has lost the lead"),
         });
-        self.call(Order::Administer { administration, answer });
+        self.call(Order::Administer { administration, answer: answer.traced(span) });
     }
 
     fn lost(&self, guest: &Guest, sessions: Vec<Lost>) {

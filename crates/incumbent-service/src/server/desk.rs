@@ -12,22 +12,37 @@ use incumbent_store::query::{Answered, Query};
 use incumbent_store::refusal::Refusal;
 use incumbent_store::reply::{KeptAlive, Reply};
 use incumbent_store::store::Store;
+use incumbent_traces::Span;
 use tokio::sync::oneshot;
 
 use super::config::{KEEP_ALIVES_GATHERED, KEPT_ALIVE_AT_ONCE_MAX};
 use super::handle::{NotNow, Outcome, Unanswered, Unchanged, Why};
+use super::tracer::Settles;
 use crate::replica::{Reason, Roll, Tag};
 
 /// Who is to be told what comes of something: a user on another thread, or a client's connection. Dropped untold, each finds out in its own way that nobody will say.
-pub(super) struct Asker<T>(Box<dyn FnOnce(T) + Send>);
+pub(super) struct Asker<T> {
+    tell: Box<dyn FnOnce(T) + Send>,
+    span: Span,
+}
 
 impl<T> Asker<T> {
     pub(super) fn new(tell: impl FnOnce(T) + Send + 'static) -> Asker<T> {
-        Asker(Box::new(tell))
+        Asker { tell: Box::new(tell), span: Span::none() }
     }
 
-    pub(super) fn tell(self, what: T) {
-        (self.0)(what);
+    /// The span ends when the asker is told.
+    pub(super) fn traced(self, span: Span) -> Asker<T> {
+        Asker { span, ..self }
+    }
+}
+
+impl<T: Settles> Asker<T> {
+    pub(super) fn tell(mut self, what: T) {
+        if self.span.is_told() {
+            what.settle(&mut self.span);
+        }
+        (self.tell)(what);
     }
 }
 
@@ -79,7 +94,8 @@ impl Desk {
     }
 
     /// A tag that was never given before.
-    pub(super) fn wait(&mut self, waiter: Waiter) -> Tag {
+    pub(super) fn wait(&mut self, mut waiter: Waiter) -> Tag {
+        waiter.mark("taken");
         self.last += 1;
         let tag = Tag(self.last);
         self.waiters.insert(tag, waiter);
@@ -122,7 +138,10 @@ impl Desk {
     /// It is in the log, and this came of it.
     pub(super) fn done(&mut self, tag: Tag, result: Result<Reply, Refusal>, revision: u64) {
         match self.waiters.remove(&tag) {
-            Some(Waiter::Submit(answer)) => answer.tell(outcome(result, revision)),
+            Some(Waiter::Submit(mut answer)) => {
+                answer.span.event("decided");
+                answer.tell(outcome(result, revision));
+            }
             Some(Waiter::KeepAlives(askers)) => {
                 for (sessions, answer) in askers {
                     answer.tell(outcome(own_part(&result, &sessions), revision));
@@ -142,7 +161,8 @@ impl Desk {
 
     /// The state is new enough for this question.
     pub(super) fn read(&mut self, tag: Tag, store: &Store) {
-        if let Some(Waiter::Ask(query, answer)) = self.waiters.remove(&tag) {
+        if let Some(Waiter::Ask(query, mut answer)) = self.waiters.remove(&tag) {
+            answer.span.event("confirmed");
             answer.tell(answered(store, &query));
         }
     }
@@ -182,6 +202,15 @@ impl Desk {
 }
 
 impl Waiter {
+    fn mark(&mut self, event: &'static str) {
+        match self {
+            Waiter::Submit(answer) => answer.span.event(event),
+            Waiter::Ask(_, answer) => answer.span.event(event),
+            // Keep-alives are not traced, and what nodes do for themselves is not asked for by anybody.
+            Waiter::KeepAlives(_) | Waiter::Nobody | Waiter::Change(_) => {}
+        }
+    }
+
     fn fail(self, outcome: &Outcome) {
         match self {
             Waiter::Submit(answer) => answer.tell(outcome.clone()),

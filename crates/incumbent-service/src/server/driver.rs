@@ -38,6 +38,7 @@ use super::keeper::{self, Keeper};
 use super::members::{self, Book, Members};
 use super::opening::{self, Opened};
 use super::steward::Steward;
+use super::tracer::{Condition, Leaderships, Tracer};
 use super::watchers::Watchers;
 use super::{Addresses, RELEASE, Report, apply, door};
 use crate::http::Annex;
@@ -128,6 +129,7 @@ struct Driver {
     applied: Index,
     snapshot: Index,
     role: Role,
+    leaderships: Leaderships,
     /// The store of a snapshot that has come, until the replica wants it.
     arrived: Option<(Index, Box<Store>)>,
     switchboard: Switchboard,
@@ -223,7 +225,9 @@ impl Driver {
         let (roles, role_out) = watch::channel(role);
         let (ends, ended) = watch::channel(None);
         let (members, members_out) = watch::channel(book.recorded.clone());
-        let handle = Handle { me: config.me, orders: orders_in, ended, role: role_out, members: members_out };
+        let tracer = Tracer::new(config.traces.clone(), role_out.clone());
+        let handle =
+            Handle { me: config.me, orders: orders_in, ended, role: role_out, members: members_out, tracer: tracer.clone() };
         let own = membership::own_place(&config, addresses);
         tokio::spawn(Steward { handle: handle.clone(), own, election_timeout: config.settings.election_timeout() }.attend());
         let notice = Arc::new(Notice::new(Standing {
@@ -232,7 +236,7 @@ impl Driver {
             revision: store.revision(),
             ..Standing::default()
         }));
-        let (counter, calls) = Counter::new(Arc::clone(&notice));
+        let (counter, calls) = Counter::new(Arc::clone(&notice), tracer);
         if let Some(listener) = clients {
             let annex = Annex::open(handle.clone()).map_err(system)?;
             tokio::spawn(door::keep(listener, counter, guard, annex));
@@ -245,6 +249,7 @@ impl Driver {
             applied,
             snapshot: applied,
             role,
+            leaderships: Leaderships::new(config.traces, role),
             arrived: None,
             switchboard,
             cluster: config.cluster,
@@ -532,6 +537,16 @@ impl Driver {
         }
     }
 
+    /// What may cost this node the lead.
+    fn condition(&self) -> Condition {
+        match (&self.closing, &self.disk_status) {
+            (Some(_), _) => Condition::Closing,
+            (None, DiskStatus { full: Some(_), .. }) => Condition::DiskFull,
+            (None, DiskStatus { slow: true, .. }) => Condition::DiskSlow,
+            (None, DiskStatus { .. }) => Condition::Well,
+        }
+    }
+
     fn not_now(&self, why: Why) -> NotNow {
         NotNow { why, leader: self.role.leader }
     }
@@ -571,6 +586,7 @@ impl Driver {
             Effect::Install(snapshot) => self.install(&snapshot),
             Effect::Role(role) => {
                 tracing::info!(node = %self.me, term = %role.term, leader = ?role.leader, leads = role.leads, "who leads");
+                self.leaderships.change(role, self.condition());
                 self.role = role;
                 self.tell_clients();
                 self.roles.send_replace(role);
@@ -684,7 +700,8 @@ impl Driver {
     }
 
     async fn finish(self, inboxes: Inboxes) {
-        let Driver { switchboard, ends, end, disk, keeper, desk, watchers, me, .. } = self;
+        let Driver { switchboard, ends, end, disk, keeper, desk, watchers, me, leaderships, .. } = self;
+        leaderships.end();
         match &end {
             Some(End::Broken(why)) => tracing::error!(node = %me, %why, "the node ends"),
             Some(End::Removed(why)) => tracing::warn!(node = %me, %why, "the node ends"),

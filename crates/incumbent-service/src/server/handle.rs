@@ -19,12 +19,14 @@ use incumbent_store::query::{Answered, Query, ReadEvents};
 use incumbent_store::refusal::Refusal;
 use incumbent_store::reply::Reply;
 use incumbent_store::watch::Interest;
+use incumbent_traces::Context;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::administration::Unattended;
 use super::desk::{Answer, Asker};
 use super::inquiry::{NodeReport, Whom};
 use super::members::Members;
+use super::tracer::Tracer;
 use crate::log::{DirectoryId, Known};
 use crate::replica::{Index, Role, Roll, Step};
 
@@ -36,6 +38,7 @@ pub struct Handle {
     pub(super) ended: watch::Receiver<Option<End>>,
     pub(super) role: watch::Receiver<Role>,
     pub(super) members: watch::Receiver<Members>,
+    pub(super) tracer: Tracer,
 }
 
 /// What came of a request.
@@ -336,8 +339,14 @@ impl Handle {
 
     /// Has a request applied, by whoever leads. If the future is dropped, it may still happen.
     pub async fn submit(&self, request: Request) -> Outcome {
+        self.submit_within(request, None).await
+    }
+
+    /// The same for a span, in whose trace it is told.
+    pub(crate) async fn submit_within(&self, request: Request, span: Option<Context>) -> Outcome {
         let (answer, answered) = oneshot::channel();
-        match self.orders.send(Order::Submit { request, answer: answer.into() }).await {
+        let answer = Asker::from(answer).traced(self.tracer.request_within(&request, span));
+        match self.orders.send(Order::Submit { request, answer }).await {
             Ok(()) => answered.await.unwrap_or(Outcome::Unknown),
             Err(_) => Outcome::NotNow(self.ended_now()),
         }
@@ -345,9 +354,20 @@ impl Handle {
 
     /// Asks something.
     pub async fn ask(&self, query: Query, consistency: Consistency) -> Result<Answered, Unanswered> {
+        self.ask_within(query, consistency, None).await
+    }
+
+    /// The same for a span, in whose trace it is told.
+    pub(crate) async fn ask_within(
+        &self,
+        query: Query,
+        consistency: Consistency,
+        span: Option<Context>,
+    ) -> Result<Answered, Unanswered> {
         let (answer, answered) = oneshot::channel();
+        let answer = Asker::from(answer).traced(self.tracer.question_within(&query, span));
         let ended = || Unanswered::NotNow(self.ended_now());
-        self.orders.send(Order::Ask { query, consistency, seen: 0, answer: answer.into() }).await.map_err(|_| ended())?;
+        self.orders.send(Order::Ask { query, consistency, seen: 0, answer }).await.map_err(|_| ended())?;
         answered.await.unwrap_or_else(|_| Err(ended()))
     }
 
@@ -427,6 +447,11 @@ impl Handle {
         let ended = || "this node has ended: begin again on another".to_owned();
         self.orders.send(Order::ReadBackup { wanted, answer }).await.map_err(|_| ended())?;
         answered.await.unwrap_or_else(|_| Err(ended()))
+    }
+
+    /// For spans of what others ask of it.
+    pub(crate) fn tracer(&self) -> &Tracer {
+        &self.tracer
     }
 
     /// Where the members are, as the store has it, and whenever that changes.

@@ -49,6 +49,7 @@ mod steward;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod tracer;
 mod turnstile;
 mod visit;
 mod watchers;
@@ -65,6 +66,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
 pub use incumbent_peer::switchboard::{GroupKey, Peer, Security, TlsFiles};
+pub use incumbent_traces::Traces;
 
 pub use self::administration::Unattended;
 pub use self::backup::{Label, NotRestored, Restoration, Restored, restore};

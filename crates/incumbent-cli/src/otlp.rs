@@ -1,0 +1,50 @@
+//! `--otlp`: where traces are sent, for the commands that have some to tell.
+
+use std::path::PathBuf;
+
+use incumbent_traces::{Source, Traces, Value, Wish};
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+/// The variable by which whoever runs a program names it.
+const SERVICE_NAME: &str = "OTEL_SERVICE_NAME";
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct OtlpArguments {
+    /// Send traces to this OpenTelemetry collector, by OTLP over HTTP: http://127.0.0.1:4318, or https beyond this machine; else OTEL_EXPORTER_OTLP_ENDPOINT
+    #[arg(long, value_name = "URL")]
+    otlp: Option<String>,
+    /// Who signs the certificate of the collector, if not those whom this machine trusts; else OTEL_EXPORTER_OTLP_CERTIFICATE
+    #[arg(long, value_name = "FILE")]
+    otlp_ca: Option<PathBuf>,
+}
+
+impl OtlpArguments {
+    /// Traces if they are wanted, of the one of this name. A mistake in an option is refused; what stands in the environment may be meant for other programs, so a mistake there is said, and nothing is traced.
+    pub(crate) fn start(&self, instance: String, more: Vec<(&'static str, Value)>) -> Result<Traces, Failure> {
+        let wish = Wish { endpoint: self.otlp.clone(), authority: self.otlp_ca.clone() };
+        let collector = match wish.collector(|name| std::env::var(name).ok()) {
+            Ok(Some(collector)) => collector,
+            Ok(None) => return Ok(Traces::off()),
+            Err(why) if why.by_option => {
+                return Err(Failure::Engine { what: format!("--otlp: {why}"), exit: Exit::Usage });
+            }
+            Err(why) => {
+                tracing::warn!(%why, "nothing is traced");
+                return Ok(Traces::off());
+            }
+        };
+        let named = std::env::var(SERVICE_NAME).ok().filter(|it| !it.is_empty());
+        let source = Source {
+            service: named.unwrap_or_else(|| "incumbent".to_owned()),
+            instance,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            more,
+        };
+        Traces::start(collector, source).map_err(|wrong| Failure::Io {
+            what: format!("cannot begin to trace: {wrong}"),
+            hint: "raise the limits on threads and open files, or leave --otlp out",
+        })
+    }
+}
