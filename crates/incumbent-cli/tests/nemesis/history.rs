@@ -138,6 +138,7 @@ pub(crate) struct Scheduled {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub(crate) struct Ordeal {
     pub(crate) fault: String,
+    pub(crate) leaves_majority: bool,
     pub(crate) began: u64,
     pub(crate) over: u64,
     pub(crate) healed: u64,

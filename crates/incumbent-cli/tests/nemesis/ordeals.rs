@@ -14,6 +14,8 @@ pub(crate) struct Cost {
     pub(crate) healing: Duration,
     /// The longest time without anything that was done for anybody, from its beginning until it was healed.
     pub(crate) unserved: Duration,
+    /// Whether there was a majority that could have served.
+    pub(crate) leaves_majority: bool,
 }
 
 /// What each fault of a round has cost.
@@ -33,6 +35,7 @@ fn cost(ordeal: &Ordeal, answers: &[u64]) -> Cost {
         fault: ordeal.fault.clone(),
         healing: Duration::from_nanos(ordeal.healed - ordeal.over),
         unserved: Duration::from_nanos(unserved),
+        leaves_majority: ordeal.leaves_majority,
     }
 }
 
@@ -74,8 +77,8 @@ mod tests {
         let unknown = Outcome::Unknown { why: String::new() };
         let entries = vec![answered(90, done()), answered(110, done()), answered(300, unknown), answered(700, done())];
         let ordeals = vec![
-            Ordeal { fault: "Kill".into(), began: 100 * MS, over: 600 * MS, healed: 700 * MS },
-            Ordeal { fault: "Kill".into(), began: 1000 * MS, over: 1010 * MS, healed: 1050 * MS },
+            Ordeal { fault: "Kill".into(), leaves_majority: true, began: 100 * MS, over: 600 * MS, healed: 700 * MS },
+            Ordeal { fault: "Kill".into(), leaves_majority: true, began: 1000 * MS, over: 1010 * MS, healed: 1050 * MS },
         ];
         let costs = costs(&Pages { entries, ordeals, ..Pages::default() });
         let of = |it: &Cost| (it.healing.as_millis(), it.unserved.as_millis());

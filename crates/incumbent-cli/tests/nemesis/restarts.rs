@@ -27,7 +27,7 @@ const CLIENTS: u32 = 4;
 const WORKERS: u32 = 6;
 
 /// So often each node is restarted.
-const PASSES: u32 = 2;
+const PASSES: u32 = 3;
 
 /// A session outlasts what a restart takes, many times over.
 const TTL_MS: u64 = 10_000;

@@ -46,8 +46,10 @@ const ANSWER_MAX: Duration = Duration::from_secs(3);
 enum Fault {
     /// kill -9.
     Kill,
-    /// The power of one or of all fails: what was not made safe is lost.
+    /// The power of one fails: what was not made safe is lost.
     PowerCut,
+    /// The power of all fails.
+    Blackout,
     /// kill -9, and when it comes back its clocks show another time, hours or days before or after what they showed.
     Clock,
     /// The disk does not answer.
@@ -76,9 +78,10 @@ enum Fault {
     Change,
 }
 
-const FAULTS: [Fault; 15] = [
+const FAULTS: [Fault; 16] = [
     Fault::Kill,
     Fault::PowerCut,
+    Fault::Blackout,
     Fault::Clock,
     Fault::Hang,
     Fault::Fill,
@@ -144,7 +147,8 @@ impl Nemesis<'_> {
         let over = now();
         self.note(format!("{fault:?} is over"));
         self.serves(&format!("after {fault:?}"));
-        self.history.endured(Ordeal { fault: format!("{fault:?}"), began, over, healed: now() });
+        let leaves_majority = fault != Fault::Blackout;
+        self.history.endured(Ordeal { fault: format!("{fault:?}"), leaves_majority, began, over, healed: now() });
         let fallen = self.cluster.fallen();
         assert!(fallen.is_empty(), "{fallen:?} have ended by themselves");
     }
@@ -164,13 +168,8 @@ impl Nemesis<'_> {
                 self.wait(50, 2000);
                 self.cluster.run(target);
             }
-            Fault::PowerCut => {
-                let dark = if heads { vec![target] } else { ids };
-                self.note(format!("without power: {dark:?}"));
-                self.cluster.cut_power(&dark);
-                self.wait(0, 500);
-                dark.iter().for_each(|it| self.cluster.run(*it));
-            }
+            Fault::PowerCut => self.cut_power(&[target]),
+            Fault::Blackout => self.cut_power(&ids),
             Fault::Clock => {
                 let clock = clock(&mut self.chance);
                 self.note(format!("the clocks of {target} are ahead by {clock:?}"));
@@ -232,6 +231,12 @@ impl Nemesis<'_> {
                 self.leave(node);
             }
         }
+    }
+
+    fn cut_power(&mut self, dark: &[u32]) {
+        self.cluster.cut_power(dark);
+        self.wait(0, 500);
+        dark.iter().for_each(|it| self.cluster.run(*it));
     }
 
     /// Whoever leads makes way although its network is well, and the others serve meanwhile.
