@@ -100,7 +100,10 @@ pub(crate) fn wanted() -> Option<Wanted> {
 }
 
 /// Is it, until nobody listens any more.
+#[allow(clippy::print_stdout, reason = "another process listens")]
 pub(crate) fn be(wanted: Wanted) {
+    // The harness has begun a line.
+    println!();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let history = Arc::new(History::aloud());
     let (over, is_over) = watch::channel(false);
