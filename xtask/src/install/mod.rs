@@ -60,6 +60,7 @@ const NEEDS: &[Need] = &[
     },
     Need { sought: Sought::Program("ip"), package: "iproute2", what_for: "networks of the tests' own" },
     Need { sought: Sought::File("/usr/sbin/mkfs.ext4"), package: "e2fsprogs", what_for: "disks that hang, fill up and fail" },
+    Need { sought: Sought::Program("perl"), package: "perl-base", what_for: "cuts the power of a file system" },
     Need {
         sought: Sought::File("/usr/sbin/fence_dummy"),
         package: "fence-agents",

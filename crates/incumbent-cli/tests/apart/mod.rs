@@ -5,6 +5,7 @@
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+pub(crate) mod disk;
 pub(crate) mod network;
 
 use std::any::type_name_of_val;

@@ -18,6 +18,7 @@ use incumbent_store::refusal::Refusal;
 use incumbent_store::reply::Reply;
 use incumbent_store::watch::Interest;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::history::{Belief, Entry, History, Outcome, Told, Wanted, now};
@@ -30,25 +31,60 @@ pub(crate) const ELECTIONS: u64 = 2;
 /// A leadership that nobody renews lasts so long. Short beside the faults, so that some end by it.
 const TTL: Duration = Duration::from_millis(1000);
 
+/// What is written to see whether anything is served.
+pub(crate) const PROBE: &str = "probe";
+
 /// The last key that is written: then the watcher has been told everything.
 pub(crate) const LAST: &str = "last";
 
 /// One who does things until it is told to stop.
 pub(crate) struct Worker {
-    pub(crate) number: u32,
+    number: u32,
     pub(crate) client: Client,
-    pub(crate) chance: Chance,
-    pub(crate) history: Arc<History>,
+    chance: Chance,
+    history: Arc<History>,
     /// Says true when it is over.
-    pub(crate) over: watch::Receiver<bool>,
+    over: watch::Receiver<bool>,
     /// So many values it has written.
-    pub(crate) written: u64,
+    written: u64,
+}
+
+/// Two who use registers by one connection, and two who stand for elections by another: each connection is many handshakes after each fault, so two share one.
+pub(crate) fn spawn_pair(
+    pair: u32,
+    seed: u64,
+    connect: impl Fn(&str) -> Client,
+    history: &Arc<History>,
+    over: &watch::Receiver<bool>,
+    into: &mut JoinSet<()>,
+) {
+    let (registers, elections) = (connect("registers"), connect("elections"));
+    let worker = |number, client: &Client| Worker::new(number, seed, client, history, over);
+    for number in [4 * pair + 1, 4 * pair + 2] {
+        into.spawn(worker(number, &registers).use_registers());
+        into.spawn(worker(number + 2, &elections).stand_for_elections());
+    }
 }
 
 impl Worker {
+    pub(crate) fn new(number: u32, seed: u64, client: &Client, history: &Arc<History>, over: &watch::Receiver<bool>) -> Worker {
+        Worker {
+            number,
+            client: client.clone(),
+            chance: Chance::new(seed.wrapping_mul(1000).wrapping_add(u64::from(number))),
+            history: Arc::clone(history),
+            over: over.clone(),
+            written: 0,
+        }
+    }
+
     /// A value that nobody else writes.
     fn next_value(&mut self) -> u64 {
         self.written += 1;
+        self.last_value()
+    }
+
+    fn last_value(&self) -> u64 {
         u64::from(self.number) * 1_000_000 + self.written
     }
 
@@ -99,14 +135,37 @@ impl Worker {
         seen
     }
 
-    pub(crate) async fn write(&mut self, key: &str) -> Value {
+    async fn write(&mut self, key: &str) -> Value {
+        self.tries_to_write(key).await;
+        Some(self.last_value())
+    }
+
+    /// Whether it was done, as far as is known.
+    pub(crate) async fn tries_to_write(&mut self, key: &str) -> bool {
         let (value, called) = (self.next_value(), now());
         let outcome = match self.client.submit(Command::Put(put(key, value))).await {
             Ok(done) => Outcome::Done { held: true, seen: None, revision: done.revision },
             Err(failure) => outcome_of(failure),
         };
+        let is_done = matches!(outcome, Outcome::Done { .. });
         self.enter(key, called, Wanted::Write { value }, outcome);
-        Some(value)
+        is_done
+    }
+
+    /// A request of this length goes through the log, and changes nothing.
+    pub(crate) async fn writes_in_vain(&self, bytes: usize) {
+        let ballast = Put { key: "ballast".into(), value: vec![7; bytes].into(), ..Put::default() };
+        // There is one from the beginning on.
+        let guards = vec![Guard::absent(PROBE.to_owned())];
+        let transaction = Transaction { guards, then: vec![Act::Put(ballast).into()], otherwise: Vec::new() };
+        // Whatever comes of it: the log has grown or has not.
+        let _ = self.transact(transaction).await;
+    }
+
+    /// Whether this client is answered, with what the node has.
+    pub(crate) async fn asks(&self, client: &Client) -> bool {
+        let range = Range { span: Some(Span::key(PROBE.to_owned())), ..Range::default() };
+        client.ask(Query::Range(range), Consistency::Local).await.is_ok()
     }
 
     async fn swap(&mut self, key: &str, from: Value) -> Value {

@@ -1,5 +1,8 @@
 //! The nodes of a service, each on a host of its own, and clients of them.
 //!
+//! A host has a network, a disk and clocks of its own: each node is in a time namespace, and its boot time and monotonic time are hours from those of the others. The wall clock is the
+//! same for all, because a namespace cannot change it.
+//!
 //! The clients are at the hub of the network: they reach a node that other nodes do not reach, until its cable is pulled. They come by TLS and with a token, as from any other machine.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,6 +19,7 @@ use incumbent_testbed::{Certificates, Contender, Pair};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
+use crate::apart::disk::{Disk, Hanging};
 use crate::apart::network::{Network, address};
 
 const CLIENTS_PORT: u16 = 7272;
@@ -31,24 +35,30 @@ const DIGEST: &str = "0661652820890613176da180316c4cdbe82aecc68cb8426f983d2c846d
 /// Before an operation is given up: some must be, so that unknown outcomes are among the histories.
 const PATIENCE: Duration = Duration::from_millis(1500);
 
+/// Room for what the log keeps before a snapshot takes its place, twice. The file has holes, so it takes what is written.
+const DISK_BYTES: u64 = 256 << 20;
+
 pub(crate) struct Cluster {
     pub(crate) network: Network,
     certificates: Certificates,
     shown: Pair,
-    disks: tempfile::TempDir,
     /// Where the logs of the nodes go.
     records: PathBuf,
     nodes: BTreeMap<u32, Option<Contender>>,
+    // Behind the nodes, which must have ended before their disks are unmounted.
+    disks: BTreeMap<u32, Disk>,
+    folder: tempfile::TempDir,
+    /// So much later it is on each host than it is here.
+    clocks: BTreeMap<u32, Duration>,
     /// Those that were there from the beginning.
     founders: BTreeSet<u32>,
 }
 
 impl Cluster {
-    /// A new cluster, and all of its nodes run.
-    pub(crate) fn start(count: u32, records: &Path) -> Cluster {
-        let disks = tempfile::tempdir().unwrap();
-        fs::write(disks.path().join("key"), "0123456789abcdef".repeat(4)).unwrap();
-        let tokens = disks.path().join("tokens");
+    /// A new cluster, and all of its nodes run. Of each it is said by how much its clocks are ahead.
+    pub(crate) fn start(clocks: &[Duration], records: &Path) -> Cluster {
+        let folder = tempfile::tempdir().unwrap();
+        let tokens = folder.path().join("tokens");
         fs::write(&tokens, format!("clients sha256:{DIGEST} admin:\n")).unwrap();
         fs::set_permissions(&tokens, fs::Permissions::from_mode(0o600)).unwrap();
         let certificates = Certificates::new().unwrap();
@@ -57,21 +67,31 @@ impl Cluster {
             network: Network::new(),
             certificates,
             shown,
-            disks,
             records: records.to_owned(),
             nodes: BTreeMap::new(),
-            founders: (1..=count).collect(),
+            disks: BTreeMap::new(),
+            folder,
+            clocks: BTreeMap::new(),
+            founders: (1..).take(clocks.len()).collect(),
         };
-        for id in 1..=count {
-            cluster.add_host(id);
+        for (id, clock) in (1..).zip(clocks) {
+            cluster.add_host(id, *clock);
             cluster.run(id);
         }
         cluster
     }
 
-    pub(crate) fn add_host(&mut self, id: u32) {
+    pub(crate) fn add_host(&mut self, id: u32, clock: Duration) {
         self.network.add_host(id, address(id));
+        let path = |name: &str| self.folder.path().join(format!("{name}-{id}"));
+        self.disks.insert(id, Disk::new(path("disk"), path("image"), DISK_BYTES));
+        self.clocks.insert(id, clock);
         self.nodes.insert(id, None);
+    }
+
+    /// From its next start on its clocks are ahead by so much.
+    pub(crate) fn set_clock(&mut self, id: u32, clock: Duration) {
+        self.clocks.insert(id, clock);
     }
 
     pub(crate) fn ids(&self) -> Vec<u32> {
@@ -81,8 +101,13 @@ impl Cluster {
     /// Starts a node, and waits until it listens.
     pub(crate) fn run(&mut self, id: u32) {
         let at = |port| format!("{}:{port}", address(id));
-        let peers = self.founders.iter().filter(|it| **it != id).map(|it| format!("{it}@{}", node_address(*it)));
-        let mut command = self.network.inside(id, env!("CARGO_BIN_EXE_incumbent"));
+        // Those that founded it, or those that are there for one that comes later: founders may be gone by then.
+        let known = if self.founders.contains(&id) { self.founders.iter().copied().collect() } else { self.ids() };
+        let peers = known.into_iter().filter(|it| *it != id).map(|it| format!("{it}@{}", node_address(it)));
+        let named = self.certificates.both_ways(&format!("node-{id}.nemesis")).unwrap();
+        let ahead = self.clocks[&id].as_secs().to_string();
+        let mut command = self.network.inside(id, "unshare");
+        command.args(["--time", "--monotonic", &ahead, "--boottime", &ahead, "--", env!("CARGO_BIN_EXE_incumbent")]);
         command.args(["serve", "--cluster", "nemesis", "--node", &id.to_string(), "--verbose"]);
         command.args(["--listen", &at(CLIENTS_PORT), "--peer-listen", &at(NODES_PORT)]);
         command.args(["--peers", &peers.collect::<Vec<_>>().join(",")]);
@@ -90,9 +115,12 @@ impl Cluster {
             command.arg("--join");
         }
         for (option, path) in [
-            ("--key-file", self.disks.path().join("key")),
-            ("--tokens", self.disks.path().join("tokens")),
-            ("--data", self.disks.path().join(format!("node-{id}"))),
+            // By certificates: their ciphers are fast in a build that is not optimised, and those of a shared key are not.
+            ("--peer-ca", self.authority()),
+            ("--peer-cert", named.certificate),
+            ("--peer-key", named.key),
+            ("--tokens", self.folder.path().join("tokens")),
+            ("--data", self.disks[&id].folder().join("service")),
             ("--tls-cert", self.shown.certificate.clone()),
             ("--tls-key", self.shown.key.clone()),
         ] {
@@ -100,6 +128,13 @@ impl Cluster {
         }
         let process = Contender::start(&command).unwrap();
         process.hear("where it serves", |line| line.starts_with("serving clients on "));
+        let time_of = |process: &str| fs::read_link(format!("/proc/{process}/ns/time")).unwrap();
+        let pid = process.process().id().expect("it runs").to_string();
+        assert_ne!(
+            time_of(&pid),
+            time_of("self"),
+            "it has no clocks of its own: this kernel does not put a process into its time namespace"
+        );
         self.nodes.insert(id, Some(process));
     }
 
@@ -124,6 +159,50 @@ impl Cluster {
         self.kill(id);
         self.network.unplug(id);
         self.nodes.remove(&id);
+        self.disks.remove(&id);
+        self.clocks.remove(&id);
+    }
+
+    /// The power of these fails: what their disks have not made safe is gone.
+    pub(crate) fn cut_power(&mut self, ids: &[u32]) {
+        // None of them sees what happens to it or to another.
+        ids.iter().for_each(|it| self.pause(*it));
+        for id in ids {
+            self.disks[id].cut_power();
+        }
+        for id in ids {
+            self.kill(*id);
+            self.disks[id].mount_again();
+        }
+    }
+
+    /// The disk of a node that runs is gone from one moment to the next.
+    pub(crate) fn break_disk(&self, id: u32) {
+        self.disks[&id].cut_power();
+    }
+
+    /// The node has ended, and gets its disk back, with what that had made safe.
+    pub(crate) fn mend_disk(&self, id: u32) {
+        self.disks[&id].mount_again();
+    }
+
+    pub(crate) fn hang_disk(&self, id: u32) -> Hanging {
+        self.disks[&id].hang()
+    }
+
+    pub(crate) fn fill_disk(&self, id: u32) {
+        self.disks[&id].fill();
+    }
+
+    pub(crate) fn make_room(&self, id: u32) {
+        self.disks[&id].make_room();
+    }
+
+    /// What a node has said at its end if it has ended by itself; nothing while it runs.
+    pub(crate) fn last_words(&mut self, id: u32) -> Option<String> {
+        let process = self.nodes.get_mut(&id)?.take_if(|it| !it.process().runs())?;
+        self.keep_log(id, &process);
+        Some(format!("{}\nexit code {:?}", process.process().log_tail(5), process.wait()))
     }
 
     /// SIGSTOP.
@@ -178,33 +257,28 @@ impl Cluster {
 
     /// A client of all nodes. It connects by and by.
     pub(crate) fn client(&self, name: &str) -> Client {
-        Client::start(self.ids().into_iter().map(client_address), self.options(name))
+        Client::start(self.client_addresses(), options(&self.authority(), name))
+    }
+
+    /// A client of all nodes that gives up as late as any does that is not told otherwise.
+    pub(crate) fn patient_client(&self, name: &str) -> Client {
+        let options = Options { timeout: Options::default().timeout, ..options(&self.authority(), name) };
+        Client::start(self.client_addresses(), options)
     }
 
     /// A client of one node, and of no other.
     pub(crate) fn client_of(&self, id: u32) -> Client {
-        let options = Options { learns_members: false, ..self.options("prober") };
+        let options = Options { learns_members: false, ..options(&self.authority(), "prober") };
         Client::start([client_address(id)], options)
     }
 
-    fn options(&self, name: &str) -> Options {
-        let mut roots = rustls::RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_file(self.certificates.authority()).unwrap()).unwrap();
-        let config = rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        Options {
-            token: TOKEN.into(),
-            name: name.into(),
-            security: Security::Tls { config: Arc::new(config), server_name: Some(SHOWN.into()) },
-            timeout: PATIENCE,
-            // The nodes are not optimised and the machine may be busy: a client that leaves each node that takes its time comes to none.
-            dial: Duration::from_millis(1000),
-            silence: Duration::from_millis(400),
-            ..Options::default()
-        }
+    pub(crate) fn client_addresses(&self) -> Vec<String> {
+        self.ids().into_iter().map(client_address).collect()
+    }
+
+    /// The certificate by which clients know the nodes.
+    pub(crate) fn authority(&self) -> PathBuf {
+        self.certificates.authority()
     }
 }
 
@@ -221,4 +295,25 @@ fn client_address(id: u32) -> String {
 
 pub(crate) fn node_address(id: u32) -> String {
     format!("{}:{NODES_PORT}", address(id))
+}
+
+/// How clients behave that know the nodes by this certificate.
+pub(crate) fn options(authority: &Path, name: &str) -> Options {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(authority).unwrap()).unwrap();
+    let config = rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Options {
+        token: TOKEN.into(),
+        name: name.into(),
+        security: Security::Tls { config: Arc::new(config), server_name: Some(SHOWN.into()) },
+        timeout: PATIENCE,
+        // The nodes are not optimised and the machine may be busy: a client that leaves each node that takes its time comes to none.
+        dial: Duration::from_millis(1000),
+        silence: Duration::from_millis(400),
+        ..Options::default()
+    }
 }

@@ -3,9 +3,10 @@
 use std::fs;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use rustix::time::{ClockId, clock_gettime};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::linear::{Act, Operation, Value};
 
@@ -16,7 +17,7 @@ pub(crate) fn now() -> u64 {
 }
 
 /// What a client wanted of a key.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Wanted {
     Read,
     Write {
@@ -36,7 +37,7 @@ pub(crate) enum Wanted {
 }
 
 /// What came of it.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Outcome {
     /// Done: whether the guards held, what was seen, and the revision after it.
     Done { held: bool, seen: Value, revision: u64 },
@@ -47,7 +48,7 @@ pub(crate) enum Outcome {
 }
 
 /// One operation of one client.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Entry {
     pub(crate) client: u32,
     pub(crate) key: String,
@@ -58,7 +59,7 @@ pub(crate) struct Entry {
 }
 
 /// A time in which a client believed that it leads.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Belief {
     pub(crate) election: String,
     pub(crate) identity: String,
@@ -89,10 +90,31 @@ pub(crate) enum Told {
     },
 }
 
+/// What clients that are elsewhere say.
+#[derive(Serialize, Deserialize)]
+pub(crate) enum Line {
+    Entry(Entry),
+    Belief(Belief),
+}
+
+impl Line {
+    /// It was written by clocks that are ahead by so much.
+    pub(crate) fn put_back(&mut self, ahead: Duration) {
+        let ahead = u64::try_from(ahead.as_nanos()).unwrap();
+        let (one, other) = match self {
+            Line::Entry(entry) => (&mut entry.called, &mut entry.returned),
+            Line::Belief(belief) => (&mut belief.from, &mut belief.until),
+        };
+        *one -= ahead;
+        *other -= ahead;
+    }
+}
+
 /// All of a run.
 #[derive(Default)]
 pub(crate) struct History {
     pages: Mutex<Pages>,
+    aloud: bool,
 }
 
 #[derive(Clone, Default)]
@@ -100,7 +122,26 @@ pub(crate) struct Pages {
     pub(crate) entries: Vec<Entry>,
     pub(crate) beliefs: Vec<Belief>,
     pub(crate) told: Vec<Told>,
-    pub(crate) schedule: Vec<(u64, String)>,
+    pub(crate) schedule: Vec<Scheduled>,
+    pub(crate) ordeals: Vec<Ordeal>,
+}
+
+/// What the nemesis did, on the clock of the histories and on that of the nodes' logs.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Scheduled {
+    pub(crate) at: u64,
+    pub(crate) wall_ms: u64,
+    pub(crate) what: String,
+}
+
+/// A fault: when it began, when its cause was gone, and when something was served that was asked after that.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub(crate) struct Ordeal {
+    pub(crate) fault: String,
+    pub(crate) leaves_majority: bool,
+    pub(crate) began: u64,
+    pub(crate) over: u64,
+    pub(crate) healed: u64,
 }
 
 impl Entry {
@@ -136,12 +177,29 @@ impl History {
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// One that says what clients did to whoever listens.
+    pub(crate) fn aloud() -> History {
+        History { aloud: true, ..History::default() }
+    }
+
     pub(crate) fn enter(&self, entry: Entry) {
-        self.open().entries.push(entry);
+        self.add(Line::Entry(entry));
     }
 
     pub(crate) fn believed(&self, belief: Belief) {
-        self.open().beliefs.push(belief);
+        self.add(Line::Belief(belief));
+    }
+
+    #[allow(clippy::print_stdout, reason = "another process listens")]
+    pub(crate) fn add(&self, line: Line) {
+        if self.aloud {
+            println!("{}", serde_json::to_string(&line).unwrap());
+            return;
+        }
+        match line {
+            Line::Entry(entry) => self.open().entries.push(entry),
+            Line::Belief(belief) => self.open().beliefs.push(belief),
+        }
     }
 
     pub(crate) fn told(&self, told: Told) {
@@ -149,7 +207,13 @@ impl History {
     }
 
     pub(crate) fn scheduled(&self, what: String) {
-        self.open().schedule.push((now(), what));
+        let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let wall_ms = u64::try_from(wall.as_millis()).unwrap();
+        self.open().schedule.push(Scheduled { at: now(), wall_ms, what });
+    }
+
+    pub(crate) fn endured(&self, ordeal: Ordeal) {
+        self.open().ordeals.push(ordeal);
     }
 
     pub(crate) fn pages(&self) -> Pages {
@@ -165,6 +229,7 @@ impl Pages {
         write_lines(folder, "beliefs", &self.beliefs);
         write_lines(folder, "watched", &self.told);
         write_lines(folder, "schedule", &self.schedule);
+        write_lines(folder, "ordeals", &self.ordeals);
     }
 }
 

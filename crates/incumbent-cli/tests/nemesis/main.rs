@@ -1,25 +1,29 @@
-//! A service of three and of five nodes under a nemesis: real processes on a network of their own, killed, paused, cut off in every way, restarted and replaced, while clients read, write,
-//! swap, lead and watch; and then everything that was promised to them is looked for in what they were told.
+//! A service of three and of five nodes under a nemesis: real processes on a network of their own, with disks and clocks of their own, killed, paused, cut off in every way, restarted and
+//! replaced, with disks that hang, fill up, fail and lose power, while clients read, write, swap, lead and watch; and then everything that was promised to them is looked for in what they
+//! were told.
 //!
-//! `INCUMBENT_NEMESIS_SEED` begins with another seed, and `INCUMBENT_NEMESIS_MINUTES` goes on with the next ones for so long. What a run that fails has recorded stays in a folder that is
-//! named. A later run
-//! of the same seed writes over it. Left out: clocks that differ between nodes (no time namespaces), and disks that fail.
+//! `INCUMBENT_NEMESIS_SEED` begins with another seed, `INCUMBENT_NEMESIS_MINUTES` goes on with the next ones for so long, and `INCUMBENT_NEMESIS_NODES` says how many nodes there are. What
+//! a run that fails has recorded stays in a folder that is named: what was done when, what each client asked and was told, what each node has logged. A later run of the same seed writes
+//! over it. Left out: a wall clock that is set while nodes run.
 
 #[path = "../apart/mod.rs"]
 mod apart;
 
 mod clients;
 mod cluster;
+mod elsewhere;
 mod history;
 mod linear;
+mod ordeals;
+mod restarts;
 mod schedule;
 mod verdict;
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use incumbent_client::client::Client;
 use incumbent_client::message::Consistency;
 use incumbent_protocol::chance::Chance;
 use incumbent_store::command::Command;
@@ -32,50 +36,87 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::apart::apart;
-use crate::clients::{ELECTIONS, LAST, REGISTERS, Worker, watch_everything};
+use crate::clients::{ELECTIONS, LAST, PROBE, REGISTERS, Worker, spawn_pair, watch_everything};
 use crate::cluster::Cluster;
-use crate::history::{Entry, History, Outcome, now};
-use crate::schedule::Nemesis;
+use crate::elsewhere::Elsewhere;
+use crate::history::{History, Outcome};
+use crate::ordeals::{Cost, costs, table};
+use crate::schedule::{Nemesis, RECOVERY_MAX, clock};
 use crate::verdict::judge;
 
-/// So long the nemesis rages in one round.
-const ROUND: Duration = Duration::from_secs(22);
-
-/// When all is healed it serves again in so long: many elections of the service, for nodes that are not optimised on a machine that may have no time for them.
-const RECOVERY_MAX: Duration = Duration::from_secs(60);
-
-/// What is only waited for at the end.
+/// What is only waited for at the beginning and at the end.
 const END_MAX: Duration = Duration::from_secs(30);
 
-/// So many pairs of workers use registers, and so many stand for elections.
-const PAIRS: u32 = 2;
+/// The test that goes through the rounds, as it is called.
+const THIS: &str = "nodes_keep_what_they_promise_whatever_befalls_them";
 
 #[test]
 fn nodes_keep_what_they_promise_whatever_befalls_them() {
-    // One after the other: two clusters and their clients would take each other's time, and see no fault but that.
-    apart(|| rounds(1, 3));
+    apart(|| match elsewhere::wanted() {
+        Some(wanted) => elsewhere::be(wanted),
+        // Everything twice.
+        None => alone(|| rounds(1, 6)),
+    });
+}
+
+#[test]
+fn no_operation_fails_when_nodes_are_restarted_one_after_the_other() {
+    apart(|| alone(|| restarts::fail_nothing(3)));
+}
+
+/// One after the other: two clusters and their clients would take each other's time, and see no fault but that.
+fn alone(body: impl FnOnce()) {
+    let lock = File::create(Path::new(env!("CARGO_TARGET_TMPDIR")).join("nemesis.lock")).unwrap();
+    lock.lock().unwrap();
+    body();
 }
 
 /// Some rounds, each with a cluster and a seed of its own; or as many as fit in the minutes that are wanted.
+#[allow(clippy::print_stderr, reason = "shown with a test that failed, or when asked for")]
 fn rounds(first: u64, count: u64) {
     let number = |name: &str| std::env::var(name).ok().map(|it| it.parse::<u64>().expect("a number"));
     let first = number("INCUMBENT_NEMESIS_SEED").unwrap_or(first);
     let minutes = number("INCUMBENT_NEMESIS_MINUTES").map(|it| Duration::from_secs(it * 60));
-    let began = Instant::now();
+    let nodes = number("INCUMBENT_NEMESIS_NODES");
+    let (began, mut costs) = (Instant::now(), Vec::new());
     for seed in first.. {
         // Every third round is one of five nodes, so the seed says that, too.
-        round(if seed % 3 == 0 { 5 } else { 3 }, seed);
+        costs.extend(round(nodes.unwrap_or(if seed % 3 == 0 { 5 } else { 3 }), seed));
         if minutes.map_or(seed + 1 >= first + count, |it| began.elapsed() >= it) {
             break;
         }
     }
+    eprintln!("nemesis: what the faults have cost\n{}", table(&costs));
 }
 
 /// What was recorded, which stays if the round is not seen to its end.
 struct Records {
+    /// How it is done again.
+    again: String,
     history: Arc<History>,
     folder: PathBuf,
     passed: bool,
+}
+
+impl Records {
+    /// They go to a folder of this name, if they are needed.
+    fn begin(name: &str, again: String) -> Records {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("nemesis-{name}"));
+        let _ = std::fs::remove_dir_all(&folder);
+        Records { again, history: Arc::default(), folder, passed: false }
+    }
+
+    fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    fn note(&self, what: String) {
+        self.history.scheduled(what);
+    }
+
+    fn passed(&mut self) {
+        self.passed = true;
+    }
 }
 
 impl Drop for Records {
@@ -86,55 +127,56 @@ impl Drop for Records {
             let _ = std::fs::remove_dir_all(&self.folder);
         } else {
             self.history.pages().write(&self.folder);
-            eprintln!("all of it is in {}", self.folder.display());
+            eprintln!(
+                "all of it is in {}: schedule.jsonl and ordeals.jsonl (what was done when), operations.jsonl, beliefs.jsonl and watched.jsonl (what the clients asked and were told), \
+                 node-N.log; the same schedule again: {}",
+                self.folder.display(),
+                self.again
+            );
         }
     }
 }
 
 #[allow(clippy::print_stderr, reason = "shown with a test that failed, or when asked for")]
-fn round(nodes: u32, seed: u64) {
+fn round(nodes: u64, seed: u64) -> Vec<Cost> {
     eprintln!("nemesis: {nodes} nodes, INCUMBENT_NEMESIS_SEED={seed}");
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("nemesis-of-{nodes}-seed-{seed}"));
-    let _ = std::fs::remove_dir_all(&folder);
-    let mut records = Records { history: Arc::default(), folder, passed: false };
+    let began = Instant::now();
+    let mut records =
+        Records::begin(&format!("of-{nodes}-seed-{seed}"), format!("cargo xtask nemesis --minutes 0 --seed {seed}"));
     let history = Arc::clone(&records.history);
-    let mut cluster = Cluster::start(nodes, &records.folder);
+    let mut chance = Chance::new(seed);
+    let clocks: Vec<Duration> = (0..nodes).map(|_| clock(&mut chance)).collect();
+    records.note(format!("clocks are ahead by {clocks:?}"));
+    let mut cluster = Cluster::start(&clocks, records.folder());
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let _inside = runtime.enter();
     let (over, is_over) = watch::channel(false);
-    let worker = |number: u32, client: &Client| Worker {
-        number,
-        client: client.clone(),
-        chance: Chance::new(seed.wrapping_mul(1000).wrapping_add(u64::from(number))),
-        history: Arc::clone(&history),
-        over: is_over.clone(),
-        written: 0,
-    };
     let control = cluster.client("control");
-    let mut probe = worker(0, &control);
-    serves(&runtime, &mut probe);
-    // Each client is a connection that many handshakes make again after each fault, so two workers share one.
-    let mut workers = JoinSet::new();
-    for pair in 0..PAIRS {
-        let (registers, elections) = (cluster.client("registers"), cluster.client("elections"));
-        for number in [2 * pair + 1, 2 * pair + 2] {
-            workers.spawn(worker(number, &registers).use_registers());
-            workers.spawn(worker(2 * PAIRS + number, &elections).stand_for_elections());
-        }
+    let mut probe = Worker::new(0, seed, &control, &history, &is_over);
+    let start = Instant::now();
+    while !runtime.block_on(probe.tries_to_write(PROBE)) {
+        assert!(start.elapsed() < END_MAX, "nothing was served in {END_MAX:?} after the start");
     }
+    let mut workers = JoinSet::new();
+    spawn_pair(0, seed, |name| cluster.client(name), &history, &is_over, &mut workers);
+    let ahead = clock(&mut chance);
+    records.note(format!("clients elsewhere are ahead by {ahead:?}"));
+    let elsewhere = Elsewhere::start(THIS, &cluster, seed, 1, ahead, &history);
     let watcher = runtime.spawn(watch_everything(cluster.client("watcher"), Arc::clone(&history)));
 
     let mut nemesis = Nemesis {
         control,
+        probe: &mut probe,
         cluster: &mut cluster,
         runtime: &runtime,
         workers: &mut workers,
         history: &history,
-        chance: Chance::new(seed),
-        next_id: nodes + 1,
+        seed,
+        chance,
+        next_id: clocks.len() as u32 + 1,
     };
-    let faults = nemesis.rage(ROUND);
-    let recovery = serves(&runtime, &mut probe);
+    let faults = nemesis.rage();
+    assert!(elsewhere.runs(), "the clients elsewhere have ended");
     over.send_replace(true);
     runtime.block_on(async {
         let all = async {
@@ -143,6 +185,9 @@ fn round(nodes: u32, seed: u64) {
             }
         };
         timeout(END_MAX, all).await.expect("the clients end");
+    });
+    elsewhere.end();
+    runtime.block_on(async {
         for register in 0..REGISTERS {
             probe.read(&format!("register/{register}")).await;
         }
@@ -161,30 +206,28 @@ fn round(nodes: u32, seed: u64) {
     drop(cluster);
     let pages = history.pages();
     wrong.extend(judge(&pages));
+    let costs = costs(&pages);
+    let long = costs.iter().filter(|it| it.leaves_majority && it.unserved > RECOVERY_MAX);
+    wrong.extend(long.map(|it| format!("nobody was served for {:?} around {}", it.unserved, it.fault)));
     let unknown = pages.entries.iter().filter(|it| matches!(it.outcome, Outcome::Unknown { .. })).count();
     eprintln!(
-        "nemesis: {faults} faults, {} operations ({unknown} unknown), {} beliefs, {} events, served again after {recovery:?}",
+        "nemesis: {faults} faults, {} operations ({unknown} unknown), {} beliefs, {} events in {:?}",
         pages.entries.len(),
         pages.beliefs.len(),
-        pages.told.len()
+        pages.told.len(),
+        began.elapsed()
     );
     // A round in which nothing happened proves nothing.
     assert!(pages.entries.len() > 100 && pages.beliefs.len() > 2 && faults > 2, "too little was done");
-    assert!(wrong.is_empty(), "{nodes} nodes, seed {seed}: {} things are wrong:\n{}", wrong.len(), wrong.join("\n"));
-    records.passed = true;
-}
-
-/// How long until something that is asked now is done.
-fn serves(runtime: &Runtime, probe: &mut Worker) -> Duration {
-    let (began, called) = (Instant::now(), now());
-    loop {
-        runtime.block_on(probe.write("probe"));
-        let done = |it: &Entry| it.key == "probe" && it.called >= called && matches!(it.outcome, Outcome::Done { .. });
-        if probe.history.pages().entries.iter().any(done) {
-            return began.elapsed();
-        }
-        assert!(began.elapsed() < RECOVERY_MAX, "all is well, and nothing was served in {RECOVERY_MAX:?}");
-    }
+    let folder = records.folder().display();
+    assert!(
+        wrong.is_empty(),
+        "{nodes} nodes, seed {seed}: {} things are wrong (see {folder}):\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+    records.passed();
+    costs
 }
 
 /// Writes the key that the watcher waits for; returns its revision.

@@ -1,11 +1,14 @@
 //! What the nemesis does: each kind of fault in turn, in an order, at nodes and for times that follow from the seed.
 //!
-//! Who leads is asked when a fault that wants to know begins. So the same seed does the same in the same order, though not to the same instruction.
+//! Three seeds that follow each other (1 to 3, 4 to 6, ...) do everything once, each a third of it. Who leads is asked when a fault begins that wants to know; and each fault draws from
+//! chance of its own, so that whatever one has to wait for does not change the next. So the same seed does the same in the same order, though not to the same instruction.
+//!
+//! Left out: steps of the wall clock, which no namespace has of its own.
 
 use std::time::{Duration, Instant};
 
 use incumbent_client::administration::{
-    AddMember, Administration, AskCluster, Attended, ClusterView, Membership, RemoveMember, TransferLeadership,
+    AddMember, Administration, AskCluster, Attended, ClusterView, Health, Membership, RemoveMember, TransferLeadership,
 };
 use incumbent_client::client::Client;
 use incumbent_protocol::chance::Chance;
@@ -13,11 +16,28 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use crate::clients::{PROBE, Worker};
 use crate::cluster::{Cluster, node_address};
-use crate::history::History;
+use crate::history::{History, Ordeal, now};
 
-/// What an operator asks of a healthy cluster is done in so long, also on a busy machine.
-const OPERATION_MAX: Duration = Duration::from_secs(60);
+/// When the cause of a fault is gone, something that is asked then is done in so long; and while it lasts, nobody is without service for longer, if a majority is well.
+///
+/// A leader is missed after 200 ms at most, and a client leaves a node that says nothing after half a second (see `Cluster::options`); what it asks is given up after 1.5 s and asked
+/// again. The rest is for nodes that are not optimised, on a machine that has two processors for all of them and their clients.
+pub(crate) const RECOVERY_MAX: Duration = Duration::from_secs(10);
+
+/// What an operator asks of a healthy cluster is done in so long: one that is added has all of the log by then.
+const OPERATION_MAX: Duration = Duration::from_secs(20);
+
+/// What is waited for is looked at so often.
+const LOOKED_AT: Duration = Duration::from_millis(30);
+
+/// The clocks of two nodes may differ by so much. More than a week: nothing that a service remembers lasts as long.
+const CLOCKS_APART_MAX_S: u64 = 200 * 3600;
+
+/// More than a log has room for in the segments that are there: then it needs more of the disk.
+const BALLASTS_MAX: usize = 200;
+const BALLAST_BYTES: usize = 128 << 10;
 
 /// One answer is awaited so long, then it is asked again.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
@@ -26,8 +46,18 @@ const ANSWER_MAX: Duration = Duration::from_secs(3);
 enum Fault {
     /// kill -9.
     Kill,
-    /// All at once, as when the power fails (though what the kernel holds is not lost).
-    KillAll,
+    /// The power of one fails: what was not made safe is lost.
+    PowerCut,
+    /// The power of all fails.
+    Blackout,
+    /// kill -9, and when it comes back its clocks show another time, hours or days before or after what they showed.
+    Clock,
+    /// The disk does not answer.
+    Hang,
+    /// The disk has no room.
+    Fill,
+    /// The disk is gone. It comes back with what was made safe, or the node is replaced.
+    Break,
     /// SIGSTOP.
     Pause,
     /// Reaches no node and is reached by none; by clients it is.
@@ -48,9 +78,14 @@ enum Fault {
     Change,
 }
 
-const FAULTS: [Fault; 11] = [
+const FAULTS: [Fault; 16] = [
     Fault::Kill,
-    Fault::KillAll,
+    Fault::PowerCut,
+    Fault::Blackout,
+    Fault::Clock,
+    Fault::Hang,
+    Fault::Fill,
+    Fault::Break,
     Fault::Pause,
     Fault::Isolate,
     Fault::Unplug,
@@ -62,42 +97,70 @@ const FAULTS: [Fault; 11] = [
     Fault::Change,
 ];
 
+/// So many rounds do everything once.
+const ROUNDS: u64 = 3;
+
+/// What is done in the round of this seed: a part of a pack that is shuffled anew for each three rounds.
+fn faults_of(seed: u64) -> Vec<Fault> {
+    let (pack, part) = ((seed + 2) / ROUNDS, (seed + 2) % ROUNDS);
+    let (mut chance, mut left, mut shuffled) = (Chance::new(pack), FAULTS.to_vec(), Vec::new());
+    while !left.is_empty() {
+        shuffled.push(left.swap_remove(chance.below(left.len() as u64) as usize));
+    }
+    shuffled.into_iter().skip(part as usize).step_by(ROUNDS as usize).collect()
+}
+
+/// By how much the clocks of a node are ahead.
+pub(crate) fn clock(chance: &mut Chance) -> Duration {
+    Duration::from_secs(chance.below(CLOCKS_APART_MAX_S))
+}
+
 pub(crate) struct Nemesis<'a> {
     pub(crate) cluster: &'a mut Cluster,
     pub(crate) runtime: &'a Runtime,
     pub(crate) workers: &'a mut JoinSet<()>,
     pub(crate) control: Client,
+    pub(crate) probe: &'a mut Worker,
     pub(crate) history: &'a History,
+    pub(crate) seed: u64,
     pub(crate) chance: Chance,
     pub(crate) next_id: u32,
 }
 
 impl Nemesis<'_> {
-    /// Goes on for so long, and then heals everything. Returns how much it has done.
-    pub(crate) fn rage(&mut self, span: Duration) -> usize {
-        let (began, mut bag, mut count) = (Instant::now(), Vec::new(), 0);
-        self.wait(500, 1000);
-        while began.elapsed() < span {
-            if bag.is_empty() {
-                bag = FAULTS.to_vec();
-            }
-            let fault = bag.swap_remove(self.below(bag.len()));
-            self.inflict(fault);
-            count += 1;
+    /// Does all that the seed wants, and then heals everything. Returns how much it has done.
+    pub(crate) fn rage(&mut self) -> usize {
+        let faults = faults_of(self.seed);
+        for (number, fault) in (0..).zip(&faults) {
+            self.chance = Chance::new(self.seed.wrapping_mul(1000).wrapping_add(number));
             self.wait(200, 1200);
+            self.endure(*fault);
         }
         self.cluster.heal();
         self.note("healed".into());
-        count
+        faults.len()
+    }
+
+    fn endure(&mut self, fault: Fault) {
+        let began = now();
+        self.inflict(fault);
+        let over = now();
+        self.note(format!("{fault:?} is over"));
+        self.serves(&format!("after {fault:?}"));
+        let leaves_majority = fault != Fault::Blackout;
+        self.history.endured(Ordeal { fault: format!("{fault:?}"), leaves_majority, began, over, healed: now() });
+        let fallen = self.cluster.fallen();
+        assert!(fallen.is_empty(), "{fallen:?} have ended by themselves");
     }
 
     fn inflict(&mut self, fault: Fault) {
-        let leader = self.leader();
-        let ids = self.cluster.ids();
+        let (ids, leader) = (self.cluster.ids(), self.leader());
         let chosen = ids[self.below(ids.len())];
         // Mostly the one that it hurts most.
-        let target = leader.filter(|_| self.chance.below(3) > 0).unwrap_or(chosen);
+        let hurts = self.chance.below(3) > 0;
+        let target = leader.filter(|it| hurts && ids.contains(it)).unwrap_or(chosen);
         let others: Vec<u32> = ids.iter().copied().filter(|it| *it != target).collect();
+        let heads = self.chance.below(2) == 0;
         self.note(format!("{fault:?} {target}, {leader:?} leads"));
         match fault {
             Fault::Kill => {
@@ -105,11 +168,18 @@ impl Nemesis<'_> {
                 self.wait(50, 2000);
                 self.cluster.run(target);
             }
-            Fault::KillAll => {
-                ids.iter().for_each(|it| self.cluster.kill(*it));
-                self.wait(0, 500);
-                ids.iter().for_each(|it| self.cluster.run(*it));
+            Fault::PowerCut => self.cut_power(&[target]),
+            Fault::Blackout => self.cut_power(&ids),
+            Fault::Clock => {
+                let clock = clock(&mut self.chance);
+                self.note(format!("the clocks of {target} are ahead by {clock:?}"));
+                self.cluster.kill(target);
+                self.cluster.set_clock(target, clock);
+                self.cluster.run(target);
             }
+            Fault::Hang => self.hang_disk(target, leader),
+            Fault::Fill => self.fill_disk(target),
+            Fault::Break => self.break_disk(target, heads),
             Fault::Pause => {
                 self.cluster.pause(target);
                 self.wait(100, 2500);
@@ -151,34 +221,91 @@ impl Nemesis<'_> {
                 }
             }
             Fault::Transfer => {
-                let to = self.chance.below(2).eq(&0).then_some(chosen);
+                let to = heads.then_some(chosen);
                 // It may be refused, by one that leads already or where nobody leads.
                 let _ = self.ask(Administration::Transfer(TransferLeadership { to }));
             }
-            Fault::Change => self.change_members(target),
+            Fault::Change => {
+                let node = self.join(heads.then_some(target));
+                self.wait(200, 1500);
+                self.leave(node);
+            }
         }
-        self.note(format!("{fault:?} is over"));
-        let fallen = self.cluster.fallen();
-        assert!(fallen.is_empty(), "{fallen:?} have ended by themselves");
     }
 
-    /// One more node becomes a member, a node is killed meanwhile or not, and the new one goes again.
-    fn change_members(&mut self, target: u32) {
-        let node = self.next_id;
+    fn cut_power(&mut self, dark: &[u32]) {
+        self.cluster.cut_power(dark);
+        self.wait(0, 500);
+        dark.iter().for_each(|it| self.cluster.run(*it));
+    }
+
+    /// Whoever leads makes way although its network is well, and the others serve meanwhile.
+    fn hang_disk(&mut self, target: u32, leader: Option<u32>) {
+        let hanging = self.cluster.hang_disk(target);
+        if leader == Some(target) {
+            self.until("another leads than the one whose disk hangs", |it| it.leader().filter(|it| *it != target));
+        }
+        self.serves("while a disk hangs");
+        self.wait(0, 1500);
+        drop(hanging);
+    }
+
+    /// A node without room says so and answers what need not be the newest; the others serve; and when there is room it says that, too.
+    fn fill_disk(&mut self, target: u32) {
+        self.cluster.fill_disk(target);
+        let full = |it: &Self| it.health(target).map(|it| !it.disk_full.is_empty());
+        // Its log has room in what it has made before, so that is used up first.
+        let mut ballasts = 0;
+        while full(self) != Some(true) {
+            assert!(ballasts < BALLASTS_MAX, "the disk of {target} is full, and it does not say so");
+            ballasts += 1;
+            self.runtime.block_on(self.probe.writes_in_vain(BALLAST_BYTES));
+        }
+        self.note(format!("{target} says that its disk is full, after {ballasts} ballasts"));
+        let alone = self.cluster.client_of(target);
+        self.until("a node without room answers questions", |it| it.runtime.block_on(it.probe.asks(&alone)).then_some(()));
+        self.serves("while a disk is full");
+        self.wait(0, 1000);
+        self.cluster.make_room(target);
+        self.until("a node that has room again says so", |it| full(it).filter(|it| !it));
+    }
+
+    /// A node whose disk is gone ends by itself and says why. Its disk comes back, or another node takes its place.
+    fn break_disk(&mut self, target: u32, is_replaced: bool) {
+        self.cluster.break_disk(target);
+        let said = self.until("a node whose disk is gone ends", |it| it.cluster.last_words(target));
+        assert!(said.contains("the disk failed") && said.ends_with("Some(5)"), "node {target} has ended and said:\n{said}");
+        self.serves("without the node whose disk is gone");
+        if is_replaced {
+            self.leave(target);
+            let node = self.join(None);
+            self.note(format!("{node} is in the place of {target}"));
+        } else {
+            self.cluster.mend_disk(target);
+            self.cluster.run(target);
+        }
+    }
+
+    /// One more node becomes a member. Another is killed meanwhile, if that is wanted.
+    fn join(&mut self, hurt: Option<u32>) -> u32 {
+        let (node, clock) = (self.next_id, clock(&mut self.chance));
         self.next_id += 1;
-        self.cluster.add_host(node);
+        self.cluster.add_host(node, clock);
         self.cluster.run(node);
-        let hurt = self.chance.below(2) == 0;
         let add = AddMember { node, peer: node_address(node), client: String::new() };
         self.insist(&Administration::Add(add), |view| membership(view, node) != Membership::None);
-        if hurt {
-            self.note(format!("kill {target} while {node} learns"));
-            self.cluster.kill(target);
-            self.cluster.run(target);
+        if let Some(hurt) = hurt {
+            self.note(format!("kill {hurt} while {node} learns"));
+            self.cluster.kill(hurt);
+            self.cluster.run(hurt);
         }
         self.insist(&Administration::Status(AskCluster {}), |view| membership(view, node) == Membership::Voter);
         self.note(format!("{node} votes"));
-        self.wait(200, 1500);
+        node
+    }
+
+    /// A node is no member any more, whether it runs or not.
+    fn leave(&mut self, node: u32) {
         let remove = RemoveMember { node, force: false };
         self.insist(&Administration::Remove(remove), |view| membership(view, node) == Membership::None);
         self.cluster.discard(node);
@@ -190,13 +317,32 @@ impl Nemesis<'_> {
         let began = Instant::now();
         loop {
             let said = self.ask(wanted.clone());
-            let view = self.ask(Administration::Status(AskCluster {}));
-            if matches!(&view, Some(Attended::Cluster(view)) if is_so(view)) {
+            let view = self.view();
+            if view.as_ref().is_some_and(&is_so) {
                 return;
             }
             assert!(began.elapsed() < OPERATION_MAX, "{wanted:?} was not done in {OPERATION_MAX:?}: {said:?}, {view:?}");
-            self.wait(20, 100);
+            self.look_on(LOOKED_AT);
         }
+    }
+
+    /// Comes back as soon as it is so.
+    fn until<T>(&mut self, what: &str, mut is_so: impl FnMut(&mut Self) -> Option<T>) -> T {
+        let began = Instant::now();
+        loop {
+            if let Some(so) = is_so(self) {
+                return so;
+            }
+            assert!(began.elapsed() < RECOVERY_MAX, "not in {RECOVERY_MAX:?}: {what}; {:?}", self.view());
+            self.look_on(LOOKED_AT);
+        }
+    }
+
+    /// Something that is asked now is done in time.
+    fn serves(&mut self, when: &str) {
+        self.until(&format!("something is served {when}"), |it| {
+            it.runtime.block_on(it.probe.tries_to_write(PROBE)).then_some(())
+        });
     }
 
     fn ask(&self, wanted: Administration) -> Option<Attended> {
@@ -204,19 +350,35 @@ impl Nemesis<'_> {
         self.runtime.block_on(asked).ok()?.ok()
     }
 
+    fn view(&self) -> Option<ClusterView> {
+        match self.ask(Administration::Status(AskCluster {}))? {
+            Attended::Cluster(view) => Some(view),
+            other => panic!("asked for the members, told {other:?}"),
+        }
+    }
+
     /// Who leads, if anybody says so.
     fn leader(&self) -> Option<u32> {
-        let Attended::Cluster(view) = self.ask(Administration::Status(AskCluster {}))? else { return None };
-        view.leader
+        self.view()?.leader
+    }
+
+    /// What a node says of itself.
+    fn health(&self, node: u32) -> Option<Health> {
+        self.view()?.members.into_iter().find(|it| it.node == node)?.health
     }
 
     fn below(&mut self, end: usize) -> usize {
         usize::try_from(self.chance.below(end as u64)).unwrap()
     }
 
-    /// Looks on for a time; a client that ends meanwhile has failed.
+    /// Looks on for a time that is drawn.
     fn wait(&mut self, low_ms: u64, high_ms: u64) {
         let span = self.chance.between(Duration::from_millis(low_ms), Duration::from_millis(high_ms));
+        self.look_on(span);
+    }
+
+    /// Looks on for so long; a client that ends meanwhile has failed.
+    fn look_on(&mut self, span: Duration) {
         let ended = self.runtime.block_on(async { timeout(span, self.workers.join_next()).await });
         assert!(ended.is_err(), "a client has ended: {ended:?}");
     }
@@ -229,4 +391,23 @@ impl Nemesis<'_> {
 fn membership(view: &ClusterView, node: u32) -> Membership {
     let member = view.members.iter().find(|it| it.node == node);
     member.map_or(Membership::None, |it| it.membership())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_rounds_do_everything_once_and_a_seed_does_the_same_again() {
+        for pack in [1, 4, 1000] {
+            let mut all: Vec<Fault> = (pack..pack + 3).flat_map(faults_of).collect();
+            assert_eq!(all.len(), FAULTS.len());
+            for fault in FAULTS {
+                all.retain(|it| *it != fault);
+            }
+            assert!(all.is_empty());
+        }
+        assert_eq!(faults_of(7), faults_of(7));
+        assert_ne!(faults_of(7), faults_of(10));
+    }
 }

@@ -194,7 +194,7 @@ mod tests {
             ],
             beliefs: vec![belief(1, 10, 20), belief(2, 20, 30)],
             told: vec![elected(1), elected(2), told(5, 1, 7, None)],
-            schedule: Vec::new(),
+            ..Pages::default()
         };
         assert_eq!(judge(&pages), Vec::<String>::new());
     }

@@ -1,92 +1,17 @@
-//! Disks that hang, fill up and fail under a node while its network is fine (C10, C46, C47): a file system of its own in a file, mounted where the node keeps what it must not forget.
-//!
-//! Mounting takes root itself: a user namespace cannot do it.
-
-use std::fs;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+//! Disks that hang, fill up and fail under a node while its network is fine (C10, C46, C47): each node has a file system of its own (see `apart::disk`).
 
 use crate::apart::apart;
+use crate::apart::disk::Disk;
 use crate::world::{Group, World, nanos, now};
 
-/// The file system under a node's data. Unmounted with the namespace of the test.
-struct Disk {
-    folder: PathBuf,
-}
-
-impl Disk {
-    /// One for a node that has not been started.
-    #[track_caller]
-    fn under(world: &World, id: u32) -> Disk {
-        let (folder, image) = (world.data(id), world.path(&format!("disk-{id}")));
-        fs::create_dir(&folder).unwrap();
-        fs::File::create(&image).unwrap().set_len(16 << 20).unwrap();
-        run(Command::new("mkfs.ext4").arg("-q").arg(&image));
-        run(Command::new("mount").args(["-o", "loop,errors=remount-ro"]).arg(&image).arg(&folder));
-        Disk { folder }
-    }
-
-    /// Whoever writes to it stands still until the answer is dropped. Should the test be killed, its end of the pipe goes, and the disk comes back too.
-    #[track_caller]
-    fn hang(&self) -> Hanging {
-        let script = "fsfreeze --freeze \"$1\" && echo hangs && read -r _; fsfreeze --unfreeze \"$1\"";
-        let mut process = Command::new("sh")
-            .args(["-c", script, "sh"])
-            .arg(&self.folder)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut said = [0; 6];
-        std::io::Read::read_exact(process.stdout.as_mut().unwrap(), &mut said).unwrap();
-        assert_eq!(&said, b"hangs\n");
-        Hanging { process }
-    }
-
-    /// Takes all the room there is.
-    #[track_caller]
-    fn fill(&self) {
-        let mut file = fs::File::create(self.folder.join("rubbish")).unwrap();
-        let full = std::iter::repeat_with(|| std::io::Write::write_all(&mut file, &[7; 4096])).take(8192).find_map(Result::err);
-        assert_eq!(full.expect("it is smaller than that").kind(), std::io::ErrorKind::StorageFull);
-    }
-
-    /// It fails: whatever is written from now on is refused.
-    #[track_caller]
-    fn fail(&self) {
-        let output = Command::new("findmnt").args(["-no", "SOURCE"]).arg(&self.folder).output().unwrap();
-        let device = String::from_utf8(output.stdout).unwrap();
-        let device = device.trim().trim_start_matches("/dev/");
-        fs::write(format!("/sys/fs/ext4/{device}/trigger_fs_error"), "by the test").unwrap();
-    }
-}
-
-/// A disk that hangs.
-struct Hanging {
-    process: Child,
-}
-
-impl Drop for Hanging {
-    fn drop(&mut self) {
-        drop(self.process.stdin.take());
-        let _ = self.process.wait();
-    }
-}
-
-#[track_caller]
-fn run(command: &mut Command) {
-    let output = command.output().unwrap_or_else(|why| panic!("cannot run {command:?}: {why}"));
-    assert!(
-        output.status.success(),
-        "{command:?}: {}(file systems are mounted by root alone: run the tests as root)",
-        String::from_utf8_lossy(&output.stderr)
-    );
-}
+/// Much more than a node writes in a test.
+const DISK_BYTES: u64 = 16 << 20;
 
 /// A group whose nodes have a disk each, and one of which leads.
 fn on_disks(group: Group) -> (World, Vec<Disk>) {
     let mut world = group.at_rest();
-    let disks = world.ids().into_iter().map(|id| Disk::under(&world, id)).collect();
+    let under = |id| Disk::new(world.data(id), world.path(&format!("disk-{id}")), DISK_BYTES);
+    let disks = world.ids().into_iter().map(under).collect();
     world.start_all();
     world.agreed();
     (world, disks)

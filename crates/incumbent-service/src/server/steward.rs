@@ -62,6 +62,10 @@ impl Steward {
     /// Puts it on record where this node is, if that is news.
     async fn say_where(&self, status: &NodeStatus) {
         let known = status.members.get(&status.node);
+        if known.is_none() && status.roll.learners().contains(&status.node) {
+            // There is a record of every learner, and it says whether that shall vote: the state that it is in is not yet here.
+            return;
+        }
         let own = Member { shall_vote: known.is_some_and(|it| it.shall_vote), ..self.own.clone() };
         if own.peer.is_empty() || known == Some(&own) || !status.roll.contains(status.node) {
             return;

@@ -318,6 +318,21 @@ fn c10_a_leader_whose_disk_hangs_gives_the_leadership_away() {
     }
 }
 
+/// Votes take longer than the shortest election timeout: each who stood would be overtaken by the next.
+#[test]
+fn c52_disks_that_are_slower_than_an_election_cost_time_and_not_the_leader() {
+    for seed in 0..20 {
+        let (mut world, leader, _) = led(seed, 3 + 2 * (seed % 2) as u32, 0);
+        for node in &mut world.nodes {
+            node.sync_takes = Duration::from_millis(100);
+        }
+        world.kill_silently(leader);
+        let decided = world.oracle.highest();
+        assert!(world.until(25 * timeout(), |it| it.oracle.highest() > decided + 1), "seed {seed}: term {:?}", world.term());
+        sound(&world);
+    }
+}
+
 #[test]
 fn c12_a_leader_that_is_always_woken_late_gives_the_leadership_away() {
     let (mut world, leader, _) = led(5, 3, 0);

@@ -31,6 +31,12 @@ pub(super) use self::screen::Unfit;
 /// Decided entries are handed out in portions of about this many bytes, so that nobody waits behind all of them.
 const PORTION_BYTES: u64 = 1 << 20;
 
+/// So many terms in a row may bring no leader before nodes wait longer: votes that were split are often whole the next time.
+const TERMS_OF_HASTE: u64 = 2;
+
+/// Nodes wait at most so many times as long, as a power of two.
+const DOUBLINGS_MAX: u64 = 4;
+
 /// What the engine wants at one time.
 pub(super) struct Turn {
     /// Comes back with [`Engine::persisted`].
@@ -75,6 +81,8 @@ pub(super) struct Engine {
     settling: Option<(u64, Index)>,
     roll: Roll,
     fit: bool,
+    /// The last term in which a leader was known, or the one in which this node began.
+    led: u64,
 }
 
 impl Engine {
@@ -93,6 +101,7 @@ impl Engine {
             id: number(id),
             election_tick: settings.election_ticks as usize,
             heartbeat_tick: settings.heartbeat_ticks as usize,
+            max_election_tick: (2 * settings.election_ticks as usize) << DOUBLINGS_MAX,
             applied: snapshot.index,
             max_size_per_msg: settings.message_bytes_max as u64,
             max_inflight_msgs: settings.messages_in_flight,
@@ -111,17 +120,27 @@ impl Engine {
         let raw = RawNode::new(&config, shelf, &logger).expect("settings and recovered state were checked before");
         let election_ticks = settings.election_ticks as usize;
         let promised = (raw.raft.term, raw.raft.vote);
-        let mut engine = Engine { id, seed, raw, election_ticks, promised, arriving: None, settling: None, roll, fit: true };
+        let led = raw.raft.term;
+        let mut engine = Engine { id, seed, raw, election_ticks, promised, arriving: None, settling: None, roll, fit: true, led };
         engine.redraw();
         engine
     }
 
     /// Draws the election timeout anew, from the seed, the node and the term: the engine's own chance differs from run to run.
+    ///
+    /// Where disks or processors are so slow that votes take longer than the timeout, each who stands would be overtaken by the next, for ever. So with each term that
+    /// brings no leader all wait twice as long: all have seen the same terms, so nobody who waits is overtaken by one who does not.
     fn redraw(&mut self) {
-        let term = self.raw.raft.term;
+        let raft = &mut self.raw.raft;
+        let term = raft.term;
+        if raft.leader_id != 0 {
+            self.led = term;
+        }
+        let doublings = term.saturating_sub(self.led + TERMS_OF_HASTE).min(DOUBLINGS_MAX);
+        let least = self.election_ticks << doublings;
         let mut chance = Chance::new(self.seed ^ (u64::from(self.id.0) << 32) ^ term.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        let drawn = chance.below(self.election_ticks as u64) as usize;
-        self.raw.raft.set_randomized_election_timeout(self.election_ticks + drawn);
+        let drawn = chance.below(least as u64) as usize;
+        raft.set_randomized_election_timeout(least + drawn);
     }
 
     // What there is to see.

@@ -71,6 +71,8 @@ pub(crate) struct Node {
     pub(crate) paused_until: Moment,
     /// What has come while it was busy with something else: it is given together.
     gathered: Vec<Input>,
+    /// A sync takes between this and twice as much.
+    pub(crate) sync_takes: Duration,
     last_sync: Moment,
     wake_at: Moment,
 }
@@ -178,6 +180,7 @@ impl World {
                 disk_hangs_until: 0,
                 paused_until: 0,
                 gathered: Vec::new(),
+                sync_takes: Duration::ZERO,
                 last_sync: 0,
                 wake_at: 0,
             }
@@ -443,7 +446,9 @@ impl World {
                 self.counts.writes += 1;
                 let mark = write.mark;
                 node.disk.write(write);
-                let delay = self.chance.between(Duration::from_micros(100), Duration::from_millis(2)).as_nanos() as u64;
+                let takes = node.sync_takes;
+                let delay = self.chance.between(Duration::from_micros(100) + takes, Duration::from_millis(2) + takes * 2);
+                let delay = delay.as_nanos() as u64;
                 let node = &mut self.nodes[id.0 as usize];
                 node.last_sync = node.last_sync.max(self.now + delay);
                 let at = node.last_sync;
