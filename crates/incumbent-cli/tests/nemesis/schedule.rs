@@ -353,7 +353,11 @@ impl Nemesis<'_> {
     fn view(&self) -> Option<ClusterView> {
         match self.ask(Administration::Status(AskCluster {}))? {
             Attended::Cluster(view) => Some(view),
-            other => panic!("asked for the members, told {other:?}"),
+            other @ (Attended::Member(_)
+            | Attended::Leader(_)
+            | Attended::Backup(_)
+            | Attended::Piece(_)
+            | Attended::Refused(_)) => panic!("asked for the members, told {other:?}"),
         }
     }
 
