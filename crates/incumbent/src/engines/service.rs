@@ -281,24 +281,22 @@ impl Engine for Service {
     }
 
     async fn withdraw(&self, election: &Name, bid: &Bid) -> Result<(), Error> {
-        let withdraw = command::Withdraw { election: self.key(election), identity: bid.identity.as_str().to_owned() };
         let candidacy = self.candidacy(election, &bid.identity);
         let last = candidacy.last();
-        if let Last::Holds | Last::InLine = last {
-            self.submit(Command::Withdraw(withdraw)).await?;
-        }
         if last == Last::Holds {
             // It was not released, and is held until its time is over.
-            return Ok(());
+            let withdraw = command::Withdraw { election: self.key(election), identity: bid.identity.as_str().to_owned() };
+            return self.submit(Command::Withdraw(withdraw)).await.map(drop);
         }
         locked(&self.candidacies).remove(&(election.clone(), bid.identity.clone()));
-        match candidacy.session.lock().await.take() {
-            Some((_, session)) if last == Last::Unsure => session.end("withdrawn").await.map(drop).map_err(error),
-            Some((ttl, session)) => {
+        let Some((ttl, session)) = candidacy.session.lock().await.take() else { return Ok(()) };
+        match last {
+            Last::Out => {
                 self.idle.keep(ttl, session);
                 Ok(())
             }
-            None => Ok(()),
+            // With the session goes its place in line, and a seat that it was given in this very moment.
+            Last::InLine | Last::Unsure | Last::Holds => session.end("withdrawn").await.map(drop).map_err(error),
         }
     }
 

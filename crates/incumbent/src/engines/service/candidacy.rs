@@ -1,7 +1,7 @@
 //! What a process knows of its candidacies: how each stands, what it was told since, and the session that it stands on.
 //!
-//! A session outlives its candidacy if nothing of that can be left on it: the next candidacy has it then, and to campaign again costs no session. If a claim or a release was not answered, something may yet
-//! come of it, and the session ends with the candidacy.
+//! A session outlives its candidacy if nothing of that can be left on it: the next candidacy has it then, and to campaign again costs no session. If it still waits it may be given a seat in this very moment, and if
+//! a claim or a release was not answered, something may yet come of it: then the session ends with the candidacy. On a session that another keeps alive a seat that nobody knows of would be held for ever.
 
 use std::sync::Mutex;
 use std::time::Duration;
