@@ -332,7 +332,7 @@ impl Work<'_> {
                         self.stop.get_or_insert(Stop::Lost);
                         return Died::NeverLived;
                     }
-                    Event::Ended(ending) => self.ending = Some(ending),
+                    Event::Ended(ending) => self.on_end(ending),
                     Event::Dead { killed } => {
                         self.say_end(killed);
                         return Died::Dead;
@@ -371,6 +371,16 @@ impl Work<'_> {
             let election = self.terms.election;
             let write = keep_saying(election.clone(), self.leadership.token(), record);
             tokio::spawn(tokio::time::timeout(election.timing().ttl(), write));
+        }
+    }
+
+    fn on_end(&mut self, ending: Ending) {
+        self.ending = Some(ending);
+        let timing = self.terms.election.timing();
+        let stop_at = before(before(self.leadership.deadline(), timing.kill()), timing.drain());
+        // A supervisor that stood still hears of this before it hears that its time is over: it was the guardian, by its own clock.
+        if matches!(ending, Ending::Signal(_)) && clock::now() >= stop_at {
+            self.stop.get_or_insert(Stop::Lost);
         }
     }
 
