@@ -347,7 +347,7 @@ impl Handle {
         let (answer, answered) = oneshot::channel();
         let answer = Asker::from(answer).traced(self.tracer.request_within(&request, span));
         match self.orders.send(Order::Submit { request, answer }).await {
-            Ok(()) => answered.await.unwrap_or(Outcome::Unknown),
+            Ok(()) => self.heard(answered).await.unwrap_or(Outcome::Unknown),
             Err(_) => Outcome::NotNow(self.ended_now()),
         }
     }
@@ -368,21 +368,21 @@ impl Handle {
         let answer = Asker::from(answer).traced(self.tracer.question_within(&query, span));
         let ended = || Unanswered::NotNow(self.ended_now());
         self.orders.send(Order::Ask { query, consistency, seen: 0, answer }).await.map_err(|_| ended())?;
-        answered.await.unwrap_or_else(|_| Err(ended()))
+        self.heard(answered).await.unwrap_or_else(|| Err(ended()))
     }
 
     /// Watches what happens from a revision on; from now on if `from` is 0. It may begin in the future. `None` if the node has ended.
     pub async fn watch(&self, interest: Interest, from: u64) -> Option<Watch> {
         let (answer, answered) = oneshot::channel();
         self.orders.send(Order::Watch { interest, from, answer }).await.ok()?;
-        answered.await.ok()
+        self.heard(answered).await
     }
 
     /// The node as operators see it; `None` if it has ended.
     pub async fn status(&self) -> Option<NodeStatus> {
         let (answer, answered) = oneshot::channel();
         self.orders.send(Order::Status { answer }).await.ok()?;
-        answered.await.ok()
+        self.heard(answered).await
     }
 
     /// Up to where entries are applied, and a number that is equal on nodes which have applied the same (S4). Reads all of the store while everything else waits: for
@@ -390,7 +390,7 @@ impl Handle {
     pub async fn digest(&self) -> Option<(Index, u64)> {
         let (answer, answered) = oneshot::channel();
         self.orders.send(Order::Digest { answer }).await.ok()?;
-        answered.await.ok()
+        self.heard(answered).await
     }
 
     /// Wants the leadership to go to this node, or to whoever is best prepared. Nothing happens if this node does not lead.
@@ -404,7 +404,7 @@ impl Handle {
         let (answer, answered) = oneshot::channel();
         let ended = || Unchanged::NotNow(self.ended_now());
         self.orders.send(Order::Change { steps, answer }).await.map_err(|_| ended())?;
-        answered.await.unwrap_or(Err(Unchanged::Unknown))
+        self.heard(answered).await.unwrap_or(Err(Unchanged::Unknown))
     }
 
     /// Where the other nodes are from now on, members or not yet. Not remembered: a node that is started again must be told again.
@@ -417,14 +417,14 @@ impl Handle {
         let (answer, answered) = oneshot::channel();
         let order = Order::Administer { administration, answer: answer.into() };
         self.orders.send(order).await.map_err(|_| Unattended::NotNow(self.ended_now()))?;
-        answered.await.unwrap_or(Err(Unattended::Unknown))
+        self.heard(answered).await.unwrap_or(Err(Unattended::Unknown))
     }
 
     pub(super) async fn inquire(&self, whom: Whom) -> Result<NodeReport, String> {
         let (answer, answered) = oneshot::channel();
         let ended = || "this node has ended".to_owned();
         self.orders.send(Order::Inquire { whom, answer }).await.map_err(|_| ended())?;
-        answered.await.unwrap_or_else(|_| Err(ended()))
+        self.heard(answered).await.unwrap_or_else(|| Err(ended()))
     }
 
     pub(super) async fn look_elsewhere(&self) {
@@ -439,14 +439,14 @@ impl Handle {
         let (answer, answered) = oneshot::channel();
         let ended = || "this node has ended, or makes another backup: try again".to_owned();
         self.orders.send(Order::BackUp { answer }).await.map_err(|_| ended())?;
-        answered.await.unwrap_or_else(|_| Err(ended()))
+        self.heard(answered).await.unwrap_or_else(|| Err(ended()))
     }
 
     pub(super) async fn read_backup(&self, wanted: ReadBackup) -> Result<Bytes, String> {
         let (answer, answered) = oneshot::channel();
         let ended = || "this node has ended: begin again on another".to_owned();
         self.orders.send(Order::ReadBackup { wanted, answer }).await.map_err(|_| ended())?;
-        answered.await.unwrap_or_else(|_| Err(ended()))
+        self.heard(answered).await.unwrap_or_else(|| Err(ended()))
     }
 
     /// For spans of what others ask of it.
@@ -470,6 +470,16 @@ impl Handle {
         // Without a word it ends only by a fault of ours.
         let end = ended.wait_for(Option::is_some).await.ok().and_then(|it| it.clone());
         end.unwrap_or_else(|| End::Broken("the node has ended without a word".to_owned()))
+    }
+
+    /// An answer; none if the node has ended without one. An order that came in the moment of its end may lie in the queue for ever.
+    async fn heard<T>(&self, answer: oneshot::Receiver<T>) -> Option<T> {
+        let mut ended = self.ended.clone();
+        tokio::select! {
+            biased;
+            answered = answer => answered.ok(),
+            _ = ended.wait_for(Option::is_some) => None,
+        }
     }
 
     fn ended_now(&self) -> NotNow {

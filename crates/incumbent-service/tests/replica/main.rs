@@ -115,7 +115,8 @@ fn whatever_fails_nothing_decided_is_lost_and_what_is_healed_decides_again() {
     assert!(wrong.is_empty(), "{} of {seeds} seeds:\n{}\n\n{first}", wrong.len(), all.join("\n"));
     healed_in.sort_unstable();
     let slow = healed_in[healed_in.len() * 99 / 100];
-    assert!(slow * MILLISECOND <= 3 * timeout(), "LV1: one in a hundred needs {slow} ms after all was healed");
+    // Nodes that were long without a leader wait longer before they stand.
+    assert!(slow * MILLISECOND <= 4 * timeout(), "LV1: one in a hundred needs {slow} ms after all was healed");
     // Or all of this would have shown nothing.
     let each =
         [sum.done, sum.reads, sum.unknown, sum.refused, sum.snapshots_taken, sum.installs, sum.crashes, sum.changes, sum.joint];
