@@ -106,15 +106,7 @@ impl Traces {
     /// The system gives no thread.
     pub fn start(collector: Collector, source: Source) -> io::Result<Traces> {
         let (alive, exporter) = std_mpsc::channel();
-        let desk = Arc::new(Desk {
-            ids: Ids::new(),
-            queue: Mutex::default(),
-            exported: AtomicU64::new(0),
-            dropped: AtomicU64::new(0),
-            full: Notify::new(),
-            closing: watch::Sender::new(false),
-            exporter: Mutex::new(exporter),
-        });
+        let desk = Arc::new(Desk::new(exporter));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let theirs = Arc::clone(&desk);
         let body = move || {
@@ -164,6 +156,18 @@ impl fmt::Debug for Traces {
 }
 
 impl Desk {
+    fn new(exporter: std_mpsc::Receiver<()>) -> Desk {
+        Desk {
+            ids: Ids::new(),
+            queue: Mutex::default(),
+            exported: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+            full: Notify::new(),
+            closing: watch::Sender::new(false),
+            exporter: Mutex::new(exporter),
+        }
+    }
+
     fn push(&self, span: Ended) {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         if queue.len() >= QUEUE_MAX {
@@ -198,15 +202,7 @@ mod tests {
     /// A desk that nobody empties.
     fn desk() -> Arc<Desk> {
         let (_, exporter) = std_mpsc::channel();
-        Arc::new(Desk {
-            ids: Ids::new(),
-            queue: Mutex::default(),
-            exported: AtomicU64::new(0),
-            dropped: AtomicU64::new(0),
-            full: Notify::new(),
-            closing: watch::Sender::new(false),
-            exporter: Mutex::new(exporter),
-        })
+        Arc::new(Desk::new(exporter))
     }
 
     #[test]

@@ -5,10 +5,11 @@ mod support;
 use std::time::Duration;
 
 use incumbent::conformance::{bid, check, fresh_name};
-use incumbent::engine::{Bid, Kind, Renewal};
+use incumbent::engine::{Bid, Farewell, Kind, Renewal};
 use incumbent_protocol::protocol::NodeId;
 use incumbent_service::replica::Settings;
-use incumbent_service::server::{Config, Node, Peer};
+use incumbent_service::server::{Config, Consistency, Node, Peer};
+use incumbent_store::query::{Answer, Answered, ListSessions, Query};
 use incumbent_testbed::port::Port;
 use support::processes::{self, Arena};
 use support::{Networked, granted_in_the_end, open, token};
@@ -124,10 +125,7 @@ async fn leaderships_and_tokens_survive_the_leader_and_then_all_nodes() {
     }
     let renewed = engine.renew(&election, &a, first).await.expect("they run again");
     assert!(matches!(renewed, Renewal::Kept { .. }), "{renewed:?}");
-    engine
-        .release(&election, &a, first, &incumbent::engine::Farewell { reason: incumbent::Reason::Resigned, to: None })
-        .await
-        .expect("released");
+    engine.release(&election, &a, first, &farewell()).await.expect("released");
     let second = token(&*engine, &election, &bid(&subject, "b")).await.expect("they run");
     assert!(second > Some(first), "{second:?} after {first}");
 }
@@ -152,6 +150,39 @@ async fn a_seat_ends_with_its_connection_where_that_was_wished() {
     let first = holder.await.expect("no panic").expect("free");
     let second = granted_in_the_end(&*other, &election, &b).await;
     assert!(second.token > first, "{second:?} after {first}");
+}
+
+fn farewell() -> Farewell {
+    Farewell { reason: incumbent::Reason::Resigned, to: None }
+}
+
+/// Who withdraws from the line may be given the seat in that very moment, and has not heard of it: nobody would ever give it back.
+#[tokio::test]
+async fn who_withdraws_gives_back_a_seat_that_it_has_not_heard_of() {
+    let nodes = Nodes::start(1);
+    let (election, engine) = (fresh_name("withdrawn"), open(&nodes.url()).await.expect("it runs"));
+    let [a, b, c] = ["a", "b", "c"].map(|it| Bid { ttl: Duration::from_secs(600), ..bid(&at(nodes.port(0)), it) });
+    let first = token(&*engine, &election, &a).await.expect("it runs").expect("free");
+    assert_eq!(token(&*engine, &election, &b).await.expect("it runs"), None);
+    engine.release(&election, &a, first, &farewell()).await.expect("it runs");
+    engine.withdraw(&election, &b).await.expect("it runs");
+    assert!(token(&*engine, &election, &c).await.expect("it runs").is_some(), "the seat is held by nobody that knows of it");
+}
+
+#[tokio::test]
+async fn to_campaign_again_and_again_takes_one_session() {
+    let nodes = Nodes::start(1);
+    let (election, engine) = (fresh_name("again"), open(&nodes.url()).await.expect("it runs"));
+    for round in 0..10 {
+        let bid = Bid { ttl: Duration::from_secs(600), ..bid(&at(nodes.port(0)), &format!("candidate-{round}")) };
+        let token = token(&*engine, &election, &bid).await.expect("it runs").expect("free");
+        engine.release(&election, &bid, token, &farewell()).await.expect("it runs");
+        engine.withdraw(&election, &bid).await.expect("it runs");
+    }
+    let node = nodes.nodes[0].as_ref().expect("it runs").handle();
+    let asked = node.ask(Query::Sessions(ListSessions { after: 0, limit: 0 }), Consistency::Linearizable).await;
+    let Ok(Answered { answer: Some(Answer::Sessions(sessions)), .. }) = asked else { panic!("{asked:?}") };
+    assert_eq!(sessions.sessions.len(), 1);
 }
 
 #[tokio::test]
