@@ -26,7 +26,7 @@ fn main() {
     let files = format!("file:{}", directory.path().join("elections").display());
     println!("From kill -9 of the command to the next one running on another supervisor, {ROUNDS} rounds");
     crashes("file", &files, directory.path());
-    let etcd = Etcd::recent().start().expect("etcd starts");
+    let etcd = Etcd::recent().durable().start().expect("etcd starts");
     let url = format!("etcd://{}/bench", etcd.address());
     crashes("etcd", &url, directory.path());
     cost(&url, directory.path());

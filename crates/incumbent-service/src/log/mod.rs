@@ -157,6 +157,8 @@ pub struct Log<D: Disk> {
     tail: u32,
     /// Up to where all is safe.
     synced: Place,
+    /// Whether the end of the log says so.
+    sealed: bool,
     /// Segments that were written to since the last sync.
     unsynced: Vec<Arc<D::File>>,
     /// Rises with every opening and every failed write.
@@ -219,6 +221,7 @@ impl<D: Disk> Log<D> {
             snapshots,
             tail: tail.offset(),
             synced: tail,
+            sealed: false,
             unsynced: Vec::new(),
             life: owner.generation * LIVES_PER_GENERATION,
             broken: None,
@@ -301,7 +304,7 @@ impl<D: Disk> Log<D> {
         self.synced = Place::new(self.segments.current().sequence, self.tail);
         let first_needed = self.shared.index().contents.first_sequence();
         self.segments.release_before(first_needed.unwrap_or(self.segments.current().sequence));
-        self.seal();
+        self.sealed = false;
         Ok(())
     }
 
@@ -318,6 +321,10 @@ impl<D: Disk> Log<D> {
     /// Does a small piece of what would otherwise delay a later write: call it while nothing waits. True if there is more to do.
     pub fn maintain(&mut self) -> Result<bool, Failure> {
         self.check_whole()?;
+        if !self.sealed && self.synced == Place::new(self.segments.current().sequence, self.tail) {
+            self.seal();
+            return Ok(true);
+        }
         self.segments.maintain().inspect_err(|failure| {
             if failure.is_final() {
                 self.broken = Some(failure.clone());
@@ -341,8 +348,10 @@ impl<D: Disk> Log<D> {
         failure
     }
 
-    /// Says at the end of the log that all of it is safe, so that damage to the last batch is not taken for a torn write. Nothing depends on it, so it is not synced.
+    /// Says at the end of the log that all of it is safe, so that damage to the last batch is not taken for a torn write. Nothing depends on it, so it is not synced, and whoever
+    /// has more to write says it with that.
     fn seal(&mut self) {
+        self.sealed = true;
         let segment = self.segments.current();
         if self.tail as usize + RECORD_HEAD_LENGTH > segment.length as usize {
             return;

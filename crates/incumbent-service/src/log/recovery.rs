@@ -3,7 +3,7 @@
 //! **The problem.** The log ends where no record is any more. That may be the true end, a write that a crash has torn, or a place where the disk has lost what
 //! it had confirmed. The first two are cut and forgotten: nobody was told of them. To cut the third would be to break promises silently, and it is what most systems do.
 //!
-//! **The insight.** Every record says up to where the log was safe when it was written (`synced`), and after every sync a seal says it once more. So all that lies
+//! **The insight.** Every record says up to where the log was safe when it was written (`synced`), and when nothing more is to be written a seal says it once more. So all that lies
 //! behind the end is searched, at every place where a record could begin: one that says that more was safe than can be read is the proof of damage.
 //! What remains undecided is damage to the very last batch in the moment between its sync and the write-back of its seal.
 

@@ -64,7 +64,12 @@ pub(super) fn run<D: Disk>(disk: D, config: Config, life: oneshot::Receiver<()>,
         match Driver::new(opened, config).await {
             Ok((driver, inboxes, handle, addresses)) => {
                 let _ = started.send(Ok((handle, addresses)));
-                driver.run(inboxes, life).await;
+                // As a task like those that wake it: to wake what the runtime itself waits for takes two system calls more.
+                if let Err(ended) = tokio::spawn(driver.run(inboxes, life)).await
+                    && let Ok(panic) = ended.try_into_panic()
+                {
+                    std::panic::resume_unwind(panic);
+                }
             }
             Err(why) => drop(started.send(Err(why))),
         }
