@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   DIR/NAME.lock              locked by the leader; holds the last token, on disk before it is granted
-//!   DIR/NAME.desk              who leads and led; replaced as a whole, by the leader
+//!   DIR/NAME.desk              who leads and led; written in place, by the leader
 //!   DIR/NAME.wish              what the leader is asked to do; written by anybody, removed with the leadership
 //!   DIR/NAME.notes             what was noted of leaderships; replaced as a whole, by anybody, under DIR/NAME.notes-lock
 //!   DIR/NAME.candidates/ID     one for each that waits, locked by it: one that is not locked is left over from the dead
@@ -35,8 +35,10 @@ use crate::guarantees::{Exclusive, Guarantees, Notice, Order, Tokens, WhoseClock
 use crate::identity::Identity;
 use crate::name::Name;
 use crate::place::Place;
+use sheet::Sheet;
 
 mod hints;
+mod sheet;
 
 /// A looker holds the lock for microseconds; a claim that meets one tries again at once, this often.
 const COLLISIONS_MAX: u32 = 5;
@@ -154,7 +156,7 @@ impl Files {
     fn settle_soon(&self, election: Name) {
         let inner = Arc::clone(&self.inner);
         tokio::task::spawn_blocking(move || {
-            if let Err(why) = inner.settle(&election) {
+            if let Err(why) = inner.sheet(&election).settle() {
                 tracing::debug!(%election, %why, "the desk is not on the disk yet");
             }
         });
@@ -229,28 +231,32 @@ impl Inner {
         matches!((lock.metadata(), there), (Ok(own), Ok(there)) if own.ino() == there.ino() && own.dev() == there.dev())
     }
 
-    fn read_desk(&self, election: &Name) -> Result<Desk, Error> {
-        match std::fs::read(self.path(election, "desk")) {
-            // All that a power cut has left of it.
-            Ok(text) if text.is_empty() => Ok(Desk::default()),
-            Ok(text) => Desk::read(&text).map_err(|why| why.during(&format!("{}", self.path(election, "desk").display()))),
-            Err(why) if why.kind() == std::io::ErrorKind::NotFound => Ok(Desk::default()),
-            Err(why) => Err(self.trouble("read a desk")(why)),
-        }
+    fn sheet(&self, election: &Name) -> Sheet {
+        Sheet::at(self.path(election, "desk"))
     }
 
-    /// Replaces the desk as a whole. A power cut may take that back, or leave an empty file, until it is [settled](Self::settle): the token is in the lock.
-    fn put_desk(&self, election: &Name, desk: &Desk) -> Result<(), Error> {
-        let path = self.path(election, "desk");
-        let fresh = path.with_extension(format!("{:016x}.new", crate::identity::nonce()));
-        let put = std::fs::write(&fresh, desk.write()).and_then(|()| std::fs::rename(&fresh, &path));
-        put.map_err(self.trouble("write a desk"))
+    fn read_desk(&self, election: &Name) -> Result<OnSheet, Error> {
+        let sheet = self.sheet(election);
+        let (turn, desk) = match sheet.read() {
+            Ok(None) => (0, Ok(Desk::default())),
+            Ok(Some(written)) => (written.turn, Desk::read(&written.text)),
+            // Not even a page of ours: the same complaint.
+            Err(why) if why.kind() == std::io::ErrorKind::InvalidData => (0, Desk::read(&[])),
+            Err(why) => return Err(self.trouble("read a desk")(why)),
+        };
+        let desk = desk.map_err(|why| why.during(&format!("{}", sheet.path().display())))?;
+        Ok(OnSheet { desk, turn })
     }
 
-    /// Brings the desk to the disk.
-    fn settle(&self, election: &Name) -> std::io::Result<()> {
-        File::open(self.path(election, "desk"))?.sync_all()?;
-        File::open(&self.directory)?.sync_all()
+    /// Writes the desk in place of what was read. A power cut may take that back until it is [settled](Sheet::settle): the token is in the lock.
+    fn put_desk(&self, election: &Name, changed: &OnSheet) -> Result<(), Error> {
+        self.sheet(election).write(changed.turn, &changed.desk.write()).map_err(self.trouble("write a desk"))
+    }
+
+    /// The same, and waits for the disk.
+    fn put_desk_for_good(&self, election: &Name, changed: &OnSheet) -> Result<(), Error> {
+        self.put_desk(election, changed)?;
+        self.sheet(election).settle().map_err(self.trouble("write a desk"))
     }
 
     /// Replaces a file as a whole, safe on disk before anybody can see it.
@@ -279,7 +285,7 @@ impl Inner {
         }
         self.expire_in(&mut state, election);
         let key = (election.clone(), bid.identity.clone());
-        let desk = self.read_desk(election)?;
+        let desk = self.read_desk(election)?.desk;
         if self.is_kept_from(&mut state, election, &desk, &bid.identity) {
             self.stand(&mut state, key, bid, None)?;
             return Ok(Claimed::Occupied(None));
@@ -298,8 +304,8 @@ impl Inner {
             return Err(Error::refused("the lock was removed while it was waited for"));
         }
         // What was read before may be old by now.
-        let mut desk = match self.read_desk(election) {
-            Ok(desk) if !self.is_kept_from(&mut state, election, &desk, &bid.identity) => desk,
+        let mut on_sheet = match self.read_desk(election) {
+            Ok(found) if !self.is_kept_from(&mut state, election, &found.desk, &bid.identity) => found,
             Ok(_) => {
                 let _ = lock.unlock();
                 self.stand(&mut state, key, bid, Some((lock, waited)))?;
@@ -311,6 +317,7 @@ impl Inner {
                 return Err(why);
             }
         };
+        let desk = &mut on_sheet.desk;
         if let Some(former) = desk.holder.take() {
             desk.remember(former, "process died");
         }
@@ -327,7 +334,7 @@ impl Inner {
         }
         // Once the desk says who leads, wishes may come: a former leader's must be gone before.
         let _ = std::fs::remove_file(self.path(election, "wish"));
-        self.put_desk(election, &desk)?;
+        self.put_desk(election, &on_sheet)?;
         if waited.is_some() {
             self.unmark(election, &bid.identity);
         }
@@ -398,9 +405,9 @@ impl Inner {
         let mut state = self.state.lock().expect("nobody panics with it");
         let Some(seats) = state.held.get_mut(election) else { return Ok(()) };
         let Some(at) = seats.iter().position(|it| it.token == token) else { return Ok(()) };
-        let mut desk = self.read_desk(election)?;
-        if desk.leave(token, farewell) {
-            self.put_desk(election, &desk)?;
+        let mut found = self.read_desk(election)?;
+        if found.desk.leave(token, farewell) {
+            self.put_desk(election, &found)?;
         }
         let _ = std::fs::remove_file(self.path(election, "wish"));
         // Closing is what frees the seat and what the others hear; all else is done by then.
@@ -414,12 +421,11 @@ impl Inner {
         let Some(seats) = state.held.get_mut(election) else { return };
         while let Some(at) = seats.iter().position(|it| now >= it.until) {
             let held = seats.remove(at);
-            if let Ok(mut desk) = self.read_desk(election)
-                && desk.holder.as_ref().is_some_and(|it| it.token == held.token)
+            if let Ok(mut found) = self.read_desk(election)
+                && let Some(former) = found.desk.holder.take_if(|it| it.token == held.token)
             {
-                let former = desk.holder.take().expect("looked at above");
-                desk.remember(former, "lease expired");
-                let _ = self.replace(&self.path(election, "desk"), &desk.write());
+                found.desk.remember(former, "lease expired");
+                let _ = self.put_desk_for_good(election, &found);
             }
         }
     }
@@ -446,7 +452,7 @@ impl Inner {
     }
 
     fn look(&self, election: &Name) -> Result<Board, Error> {
-        let mut board = self.read_desk(election)?.board(self.candidates(election)?);
+        let mut board = self.read_desk(election)?.desk.board(self.candidates(election)?);
         board.notes = self.notes(election)?;
         if !self.is_held(election)? {
             board.leaders.clear();
@@ -497,8 +503,7 @@ impl Inner {
     }
 
     fn ask(&self, election: &Name, wish: &Wish) -> Result<(), Error> {
-        let mut desk = self.read_desk(election)?;
-        desk.ask(wish)?;
+        self.read_desk(election)?.desk.ask(wish)?;
         if !self.is_held(election)? {
             return Err(Error::refused(format!("the leadership with token {} is no longer in office", wish.token)));
         }
@@ -515,14 +520,23 @@ impl Inner {
     ) -> Result<(), Error> {
         let state = self.state.lock().expect("nobody panics with it");
         let own = state.held.get(election).is_some_and(|it| it.iter().any(|it| Some(it.token) == holder || holder.is_none()));
-        let lock = self.open_lock(election)?;
-        if !own && !take(&lock, true)? {
+        // Held to the end. Who leads has it already: to open and close it again would wake all who wait.
+        let lock = if own { None } else { Some(self.open_lock(election)?) };
+        if let Some(lock) = &lock
+            && !take(lock, true)?
+        {
             return Err(Error::refused("somebody leads at present: ask again when nobody does"));
         }
-        let mut desk = self.read_desk(election)?;
-        change(&mut desk)?;
-        self.replace(&self.path(election, "desk"), &desk.write())
+        let mut found = self.read_desk(election)?;
+        change(&mut found.desk)?;
+        self.put_desk_for_good(election, &found)
     }
+}
+
+/// A desk as it was read, to be changed and written.
+struct OnSheet {
+    desk: Desk,
+    turn: u64,
 }
 
 /// What became of a claim.
@@ -544,7 +558,6 @@ fn take(lock: &File, patient: bool) -> Result<bool, Error> {
     Ok(false)
 }
 
-/// The term that stands in the lock; 0 if none does.
 /// Incarnation and term of the last token that was granted; zeros if there was none.
 fn last_token(lock: &mut File) -> (u16, u64) {
     let mut text = String::new();
