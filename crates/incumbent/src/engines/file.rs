@@ -35,13 +35,16 @@ use crate::guarantees::{Exclusive, Guarantees, Notice, Order, Tokens, WhoseClock
 use crate::identity::Identity;
 use crate::name::Name;
 use crate::place::Place;
-use sheet::Sheet;
+use sheet::{Sheet, Written};
 
 mod hints;
 mod sheet;
 
 /// A looker holds the lock for microseconds; a claim that meets one tries again at once, this often.
 const COLLISIONS_MAX: u32 = 5;
+
+/// Desks that are known without being read again.
+const KNOWN_MAX: usize = 64;
 
 /// File systems whose locks other machines do not see, or see too late, by their numbers in statfs.
 const REMOTE: &[(u32, &str)] = &[
@@ -68,6 +71,13 @@ struct Inner {
     directory: PathBuf,
     hints: hints::Hints,
     state: Mutex<State>,
+    /// Desks as they were last read or written here: to read a text again that has not changed costs more than to write it.
+    known: Mutex<BTreeMap<Name, Known>>,
+}
+
+struct Known {
+    written: sheet::Written,
+    desk: Desk,
 }
 
 #[derive(Default)]
@@ -138,6 +148,7 @@ impl Files {
                 directory: directory.to_owned(),
                 hints: hints::Hints::of(directory),
                 state: Mutex::default(),
+                known: Mutex::default(),
             }),
         })
     }
@@ -237,20 +248,39 @@ impl Inner {
 
     fn read_desk(&self, election: &Name) -> Result<OnSheet, Error> {
         let sheet = self.sheet(election);
-        let (turn, desk) = match sheet.read() {
-            Ok(None) => (0, Ok(Desk::default())),
-            Ok(Some(written)) => (written.turn, Desk::read(&written.text)),
+        let desk = match sheet.read() {
+            Ok(None) => return Ok(OnSheet { desk: Desk::default(), turn: 0 }),
+            Ok(Some(written)) => {
+                let known = self.known.lock().expect("nobody panics with it");
+                if let Some(known) = known.get(election).filter(|it| it.written == written) {
+                    return Ok(OnSheet { desk: known.desk.clone(), turn: written.turn });
+                }
+                drop(known);
+                Desk::read(&written.text).map(|desk| (desk, written))
+            }
             // Not even a page of ours: the same complaint.
-            Err(why) if why.kind() == std::io::ErrorKind::InvalidData => (0, Desk::read(&[])),
+            Err(why) if why.kind() == std::io::ErrorKind::InvalidData => Desk::read(&[]).map(|desk| (desk, Written::default())),
             Err(why) => return Err(self.trouble("read a desk")(why)),
         };
-        let desk = desk.map_err(|why| why.during(&format!("{}", sheet.path().display())))?;
+        let (desk, written) = desk.map_err(|why| why.during(&format!("{}", sheet.path().display())))?;
+        let turn = written.turn;
+        self.know(election, written, desk.clone());
         Ok(OnSheet { desk, turn })
+    }
+
+    fn know(&self, election: &Name, written: Written, desk: Desk) {
+        let mut known = self.known.lock().expect("nobody panics with it");
+        if known.len() >= KNOWN_MAX && !known.contains_key(election) {
+            known.pop_first();
+        }
+        known.insert(election.clone(), Known { written, desk });
     }
 
     /// Writes the desk in place of what was read. A power cut may take that back until it is [settled](Sheet::settle): the token is in the lock.
     fn put_desk(&self, election: &Name, changed: &OnSheet) -> Result<(), Error> {
-        self.sheet(election).write(changed.turn, &changed.desk.write()).map_err(self.trouble("write a desk"))
+        let written = self.sheet(election).write(changed.turn, changed.desk.write()).map_err(self.trouble("write a desk"))?;
+        self.know(election, written, changed.desk.clone());
+        Ok(())
     }
 
     /// The same, and waits for the disk.

@@ -35,7 +35,7 @@ pub(super) struct Sheet {
 }
 
 /// What stands on it.
-#[derive(PartialEq, Eq, Debug)]
+#[derive(PartialEq, Eq, Debug, Default)]
 pub(super) struct Written {
     /// Rises with each write; zero if there was none.
     pub(super) turn: u64,
@@ -88,7 +88,7 @@ impl Sheet {
 
     /// Writes over what was there before the turn `last`, which must be the last that was read. Others see it at once, and a restart of the machine may take it
     /// back until it is [settled](Self::settle).
-    pub(super) fn write(&self, last: u64, text: &str) -> Result<(), Error> {
+    pub(super) fn write(&self, last: u64, text: String) -> Result<Written, Error> {
         let turn = last + 1;
         let mut page = Vec::with_capacity((HEAD_LEN + text.len()).next_multiple_of(BLOCK));
         page.extend_from_slice(MARK);
@@ -100,7 +100,8 @@ impl Sheet {
         }
         // Closing it is what observers hear.
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(&self.path)?;
-        file.write_all_at(&page, place_of(turn % 2))
+        file.write_all_at(&page, place_of(turn % 2))?;
+        Ok(Written { turn, text: text.into_bytes() })
     }
 
     /// Brings to the disk what was written, and the first time the file itself.
@@ -169,10 +170,18 @@ fn read_at(file: &File, place: u64, len: usize) -> Result<Vec<u8>, Error> {
     Ok(found)
 }
 
-/// FNV-1a: it tells halves of two texts from one text; nobody here forges any.
+/// Tells halves of two texts from one text; nobody here forges any. In the manner of FNV-1a, eight bytes at a time.
 fn checksum(turn: u64, text: &[u8]) -> u64 {
-    let bytes = turn.to_be_bytes();
-    bytes.iter().chain(text).fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+    const START: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0100_0000_01b3;
+    let mix = |sum: u64, word: u64| {
+        let sum = (sum ^ word).wrapping_mul(PRIME);
+        // A product carries upwards only.
+        sum ^ (sum >> 32)
+    };
+    let (words, rest) = text.as_chunks::<8>();
+    let sum = words.iter().fold(mix(START, turn), |sum, word| mix(sum, u64::from_le_bytes(*word)));
+    rest.iter().fold(mix(sum, text.len() as u64), |sum, byte| mix(sum, u64::from(*byte)))
 }
 
 #[cfg(test)]
@@ -205,10 +214,10 @@ mod tests {
             [0, 10, 5000, FIRST_READ - HEAD_LEN, FIRST_READ, 100_000, 3, PAGE_LEN - HEAD_LEN].into_iter().enumerate()
         {
             let text = format!("{before}").repeat(len);
-            sheet.write(before as u64, &text).expect("it fits");
+            sheet.write(before as u64, text.clone()).expect("it fits");
             assert_eq!(last(&sheet), Some((before as u64 + 1, text)), "{len} bytes");
         }
-        let why = sheet.write(8, &"x".repeat(PAGE_LEN - HEAD_LEN + 1)).expect_err("it does not fit");
+        let why = sheet.write(8, "x".repeat(PAGE_LEN - HEAD_LEN + 1)).expect_err("it does not fit");
         assert!(why.to_string().contains("longer than"), "{why}");
         assert_eq!(last(&sheet).map(|it| it.0), Some(8), "what was there is still there");
     }
@@ -216,8 +225,8 @@ mod tests {
     #[test]
     fn a_torn_page_gives_way_to_the_one_before() {
         let (_directory, sheet) = sheet();
-        sheet.write(0, "first").expect("writable");
-        sheet.write(1, "second").expect("writable");
+        sheet.write(0, "first".into()).expect("writable");
+        sheet.write(1, "second".into()).expect("writable");
         // Every byte of the last one, one after the other: of the mark, the head and the text.
         for at in 0..HEAD_LEN + "second".len() {
             let whole = std::fs::read(sheet.path()).expect("was written");
@@ -233,10 +242,10 @@ mod tests {
         // A head that reached the disk without its text, and a text without its head.
         spoil(&sheet, HEAD_LEN as u64, &[0; 6]);
         assert_eq!(last(&sheet), Some((1, "first".into())));
-        sheet.write(1, "second").expect("writable");
+        sheet.write(1, "second".into()).expect("writable");
         spoil(&sheet, 0, &[0; HEAD_LEN]);
         assert_eq!(last(&sheet), Some((1, "first".into())));
-        sheet.write(1, "again").expect("writable");
+        sheet.write(1, "again".into()).expect("writable");
         assert_eq!(last(&sheet), Some((2, "again".into())));
     }
 
@@ -258,7 +267,7 @@ mod tests {
         const TURNS: u64 = 20_000;
         let (_directory, sheet) = sheet();
         let text = |turn: u64| format!("{turn} ").repeat(1 + (turn as usize * 37) % 3000);
-        sheet.write(0, &text(1)).expect("writable");
+        sheet.write(0, text(1)).expect("writable");
         let done = AtomicBool::new(false);
         let seen = std::thread::scope(|scope| {
             let reader = scope.spawn(|| {
@@ -273,7 +282,7 @@ mod tests {
                 seen
             });
             for turn in 1..TURNS {
-                sheet.write(turn, &text(turn + 1)).expect("writable");
+                sheet.write(turn, text(turn + 1)).expect("writable");
             }
             done.store(true, Ordering::Relaxed);
             reader.join().expect("all that was read was whole")
