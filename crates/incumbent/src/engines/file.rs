@@ -16,8 +16,8 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::MetadataExt;
+use std::io::{Read, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -71,7 +71,7 @@ struct Inner {
     directory: PathBuf,
     hints: hints::Hints,
     state: Mutex<State>,
-    /// Desks as they were last read or written here: to read a text again that has not changed costs more than to write it.
+    /// Desks as they were last written here: to read a text again that has not changed costs more than to write it.
     known: Mutex<BTreeMap<Name, Known>>,
 }
 
@@ -251,20 +251,17 @@ impl Inner {
         let desk = match sheet.read() {
             Ok(None) => return Ok(OnSheet { desk: Desk::default(), turn: 0 }),
             Ok(Some(written)) => {
-                let known = self.known.lock().expect("nobody panics with it");
-                if let Some(known) = known.get(election).filter(|it| it.written == written) {
-                    return Ok(OnSheet { desk: known.desk.clone(), turn: written.turn });
+                let known = self.known.lock().expect("nobody panics with it").remove(election);
+                match known.filter(|it| it.written == written) {
+                    Some(known) => Ok((known.desk, written.turn)),
+                    None => Desk::read(&written.text).map(|desk| (desk, written.turn)),
                 }
-                drop(known);
-                Desk::read(&written.text).map(|desk| (desk, written))
             }
             // Not even a page of ours: the same complaint.
-            Err(why) if why.kind() == std::io::ErrorKind::InvalidData => Desk::read(&[]).map(|desk| (desk, Written::default())),
+            Err(why) if why.kind() == std::io::ErrorKind::InvalidData => Desk::read(&[]).map(|desk| (desk, 0)),
             Err(why) => return Err(self.trouble("read a desk")(why)),
         };
-        let (desk, written) = desk.map_err(|why| why.during(&format!("{}", sheet.path().display())))?;
-        let turn = written.turn;
-        self.know(election, written, desk.clone());
+        let (desk, turn) = desk.map_err(|why| why.during(&format!("{}", sheet.path().display())))?;
         Ok(OnSheet { desk, turn })
     }
 
@@ -277,14 +274,14 @@ impl Inner {
     }
 
     /// Writes the desk in place of what was read. A power cut may take that back until it is [settled](Sheet::settle): the token is in the lock.
-    fn put_desk(&self, election: &Name, changed: &OnSheet) -> Result<(), Error> {
+    fn put_desk(&self, election: &Name, changed: OnSheet) -> Result<(), Error> {
         let written = self.sheet(election).write(changed.turn, changed.desk.write()).map_err(self.trouble("write a desk"))?;
-        self.know(election, written, changed.desk.clone());
+        self.know(election, written, changed.desk);
         Ok(())
     }
 
     /// The same, and waits for the disk.
-    fn put_desk_for_good(&self, election: &Name, changed: &OnSheet) -> Result<(), Error> {
+    fn put_desk_for_good(&self, election: &Name, changed: OnSheet) -> Result<(), Error> {
         self.put_desk(election, changed)?;
         self.sheet(election).settle().map_err(self.trouble("write a desk"))
     }
@@ -315,25 +312,30 @@ impl Inner {
         }
         self.expire_in(&mut state, election);
         let key = (election.clone(), bid.identity.clone());
-        let desk = self.read_desk(election)?.desk;
-        if self.is_kept_from(&mut state, election, &desk, &bid.identity) {
-            self.stand(&mut state, key, bid, None)?;
-            return Ok(Claimed::Occupied(None));
-        }
         // Who waits has it open already: closing it is an event to all who wait.
-        let (mut lock, waited) = match state.waiting.remove(&key) {
+        let (lock, waited) = match state.waiting.remove(&key) {
             Some(waiting) => (waiting.lock, Some(waiting.marker)),
             None => (self.open_lock(election)?, None),
         };
-        if !take(&lock, desk.holder.is_none())? {
-            self.stand(&mut state, key, bid, Some((lock, waited)))?;
-            return Ok(Claimed::Occupied(desk.holder.map(|it| it.leader())));
+        if !take(&lock, Patience::None)? {
+            let desk = match self.read_desk(election) {
+                Ok(found) => found.desk,
+                Err(why) => {
+                    self.stand(&mut state, key, bid, Some((lock, waited)))?;
+                    return Err(why);
+                }
+            };
+            let kept = self.is_kept_from(&mut state, election, &desk, &bid.identity);
+            // If nobody is known to lead, who has it is only looking.
+            if kept || desk.holder.is_some() || !take(&lock, Patience::Some)? {
+                self.stand(&mut state, key, bid, Some((lock, waited)))?;
+                return Ok(Claimed::Occupied(desk.holder.filter(|_| !kept).map(|it| it.leader())));
+            }
         }
         if !self.is_in_place(election, &lock) {
             // Somebody has removed the file: what is locked locks nobody out. Begin anew.
             return Err(Error::refused("the lock was removed while it was waited for"));
         }
-        // What was read before may be old by now.
         let mut on_sheet = match self.read_desk(election) {
             Ok(found) if !self.is_kept_from(&mut state, election, &found.desk, &bid.identity) => found,
             Ok(_) => {
@@ -351,20 +353,20 @@ impl Inner {
         if let Some(former) = desk.holder.take() {
             desk.remember(former, "process died");
         }
-        let (last_incarnation, last_term) = last_token(&mut lock);
+        let (last_incarnation, last_term) = last_token(&lock);
         desk.incarnation = desk.incarnation.max(last_incarnation);
         let term = desk.term.max(last_term) + 1;
         let token = desk.token(term, bid.seen)?;
         desk.term = term;
         desk.seat(bid, token);
-        write_token(&mut lock, token).map_err(self.trouble("write a token"))?;
+        write_token(&lock, token).map_err(self.trouble("write a token"))?;
         if (last_incarnation, last_term) == (0, 0) {
             // The first of all: the file itself must outlast a power cut too.
             File::open(&self.directory).and_then(|it| it.sync_all()).map_err(self.trouble("write a token"))?;
         }
         // Once the desk says who leads, wishes may come: a former leader's must be gone before.
         let _ = std::fs::remove_file(self.path(election, "wish"));
-        self.put_desk(election, &on_sheet)?;
+        self.put_desk(election, on_sheet)?;
         if waited.is_some() {
             self.unmark(election, &bid.identity);
         }
@@ -437,7 +439,7 @@ impl Inner {
         let Some(at) = seats.iter().position(|it| it.token == token) else { return Ok(()) };
         let mut found = self.read_desk(election)?;
         if found.desk.leave(token, farewell) {
-            self.put_desk(election, &found)?;
+            self.put_desk(election, found)?;
         }
         let _ = std::fs::remove_file(self.path(election, "wish"));
         // Closing is what frees the seat and what the others hear; all else is done by then.
@@ -455,7 +457,7 @@ impl Inner {
                 && let Some(former) = found.desk.holder.take_if(|it| it.token == held.token)
             {
                 found.desk.remember(former, "lease expired");
-                let _ = self.put_desk_for_good(election, &found);
+                let _ = self.put_desk_for_good(election, found);
             }
         }
     }
@@ -553,13 +555,13 @@ impl Inner {
         // Held to the end. Who leads has it already: to open and close it again would wake all who wait.
         let lock = if own { None } else { Some(self.open_lock(election)?) };
         if let Some(lock) = &lock
-            && !take(lock, true)?
+            && !take(lock, Patience::Some)?
         {
             return Err(Error::refused("somebody leads at present: ask again when nobody does"));
         }
         let mut found = self.read_desk(election)?;
         change(&mut found.desk)?;
-        self.put_desk_for_good(election, &found)
+        self.put_desk_for_good(election, found)
     }
 }
 
@@ -576,12 +578,24 @@ enum Claimed {
     Occupied(Option<crate::engine::Leader>),
 }
 
-/// Takes the lock if nobody has it. `patient` if nobody is known to lead: then who has it is only looking.
-fn take(lock: &File, patient: bool) -> Result<bool, Error> {
-    for _ in 0..if patient { COLLISIONS_MAX } else { 1 } {
+/// Whether one who has the lock may be only looking.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Patience {
+    None,
+    Some,
+}
+
+/// Takes the lock if nobody has it.
+fn take(lock: &File, patience: Patience) -> Result<bool, Error> {
+    let tries = match patience {
+        Patience::None => 1,
+        Patience::Some => COLLISIONS_MAX,
+    };
+    for left in (0..tries).rev() {
         match lock.try_lock() {
             Ok(()) => return Ok(true),
-            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(u64::from(patient))),
+            Err(TryLockError::WouldBlock) if left > 0 => std::thread::sleep(Duration::from_millis(1)),
+            Err(TryLockError::WouldBlock) => {}
             Err(TryLockError::Error(why)) => return Err(Error::refused(format!("cannot lock a file: {why}"))),
         }
     }
@@ -589,17 +603,19 @@ fn take(lock: &File, patient: bool) -> Result<bool, Error> {
 }
 
 /// Incarnation and term of the last token that was granted; zeros if there was none.
-fn last_token(lock: &mut File) -> (u16, u64) {
-    let mut text = String::new();
-    let read = lock.seek(SeekFrom::Start(0)).and_then(|_| lock.read_to_string(&mut text));
-    let number: u64 = read.ok().and_then(|_| text.trim().parse().ok()).unwrap_or(0);
+fn last_token(lock: &File) -> (u16, u64) {
+    let mut text = [0; TOKEN_LEN];
+    let read = lock.read_exact_at(&mut text, 0).ok().and_then(|()| std::str::from_utf8(&text).ok());
+    let number: u64 = read.and_then(|it| it.trim().parse().ok()).unwrap_or(0);
     (u16::try_from(number >> 48).unwrap_or(0), number & Term::MAX.0)
 }
 
-/// Twenty digits, so that a later one always covers an earlier. On disk afterwards; when that was is of no interest.
-fn write_token(lock: &mut File, token: Token) -> std::io::Result<()> {
-    lock.seek(SeekFrom::Start(0))?;
-    lock.write_all(format!("{:020}\n", token.get()).as_bytes())?;
+/// Twenty digits and the end of the line, so that a later one always covers an earlier.
+const TOKEN_LEN: usize = 21;
+
+/// On disk afterwards; when that was is of no interest.
+fn write_token(lock: &File, token: Token) -> std::io::Result<()> {
+    lock.write_all_at(format!("{:020}\n", token.get()).as_bytes(), 0)?;
     lock.sync_data()
 }
 

@@ -21,7 +21,7 @@ const HEAD_LEN: usize = MARK.len() + 20 + 1 + 8 + 1 + 16 + 1;
 const PAGE_LEN: usize = 256 * 1024;
 
 /// Most desks have come with the first read.
-const FIRST_READ: usize = 16 * 1024;
+const FIRST_READ: usize = 2 * BLOCK;
 
 /// The length of the file changes only in such steps: a new length is one more thing to bring to the disk.
 const BLOCK: usize = 4096;
@@ -154,7 +154,7 @@ fn head(page: &[u8]) -> Option<(u64, usize, u64)> {
     Some((turn.parse().ok()?, len.parse().ok()?, u64::from_str_radix(sum, 16).ok()?))
 }
 
-/// As much as there is, up to `len`.
+/// As much as there is, up to `len`; of a page that is shorter, all of it.
 fn read_at(file: &File, place: u64, len: usize) -> Result<Vec<u8>, Error> {
     let mut found = vec![0; len];
     let mut has = 0;
