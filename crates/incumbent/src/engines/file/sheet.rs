@@ -127,6 +127,12 @@ fn page(file: &File, number: u64) -> Result<Page, Error> {
     if found.iter().all(|it| *it == 0) {
         return Ok(Page::Blank);
     }
+    if number == 0 && found.starts_with(b"{") {
+        // Of before there were pages: the whole file was the text. It gives way with the second turn.
+        let all = read_at(file, 0, PAGE_LEN)?;
+        let text = all.split(|it| *it == 0).next().unwrap_or_default().to_vec();
+        return Ok(Page::Whole(Written { turn: 0, text }));
+    }
     if !found.starts_with(MARK) {
         // Part of the text may have reached the disk without the head.
         let began = MARK.starts_with(&found) || found.iter().take(HEAD_LEN).all(|it| *it == 0);
@@ -256,10 +262,25 @@ mod tests {
             std::fs::write(sheet.path(), left).expect("writable");
             assert_eq!(last(&sheet), None, "{left:?}");
         }
-        for garbage in [&b"garbage"[..], b"{}", b"\n", b"incumbent desk"] {
+        for garbage in [&b"garbage"[..], b"[]", b"\n", b"incumbent desk"] {
             std::fs::write(sheet.path(), garbage).expect("writable");
             assert_eq!(sheet.read().expect_err("not ours").kind(), ErrorKind::InvalidData, "{garbage:?}");
         }
+    }
+
+    #[test]
+    fn a_text_of_before_there_were_pages_is_read_and_then_written_over() {
+        let (_directory, sheet) = sheet();
+        let before = format!("{{{}}}", " ".repeat(3 * BLOCK));
+        std::fs::write(sheet.path(), &before).expect("writable");
+        assert_eq!(last(&sheet), Some((0, before.clone())));
+        sheet.write(0, "first".into()).expect("writable");
+        assert_eq!(last(&sheet), Some((1, "first".into())));
+        spoil(&sheet, place_of(1) + HEAD_LEN as u64, b"F");
+        assert_eq!(last(&sheet), Some((0, before)), "what was there before is there if the first turn is torn");
+        sheet.write(0, "first".into()).expect("writable");
+        sheet.write(1, "second".into()).expect("writable");
+        assert_eq!(last(&sheet), Some((2, "second".into())));
     }
 
     #[test]
