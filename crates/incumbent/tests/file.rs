@@ -2,15 +2,16 @@
 
 mod support;
 
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use incumbent::conformance::{Subject, bid, check, fresh_name};
 use incumbent::election::Builder;
-use incumbent::engine::Claim;
+use incumbent::engine::{Claim, Farewell};
 use incumbent::engines::file::Files;
-use incumbent::{Election, Engine, Name, Timing};
+use incumbent::{Election, Engine, Name, Reason, Timing};
 use support::granted_in_the_end;
 use support::processes::Arena;
 
@@ -62,6 +63,36 @@ async fn tokens_survive_the_loss_of_the_desk() {
         drop(engine);
         std::fs::remove_file(directory.0.path().join(format!("{election}.desk"))).expect("was written");
     }
+}
+
+/// What a power cut can do to pages that were not yet on the disk: the head has reached it, and the text has not.
+fn tear(directory: &Directory, election: &Name, page: u64) {
+    let path = directory.0.path().join(format!("{election}.desk"));
+    let file = std::fs::OpenOptions::new().write(true).open(path).expect("was written");
+    file.write_all_at(&[0; 64], page * 256 * 1024 + 100).expect("writable");
+}
+
+#[tokio::test]
+async fn a_torn_desk_costs_some_history_and_no_token() {
+    let (directory, election) = (Directory::new(), fresh_name("torn"));
+    let engine = directory.engine().await;
+    let mut torn = Vec::new();
+    for (expected, pages) in [(1, &[][..]), (2, &[0]), (3, &[1]), (4, &[0, 1]), (5, &[])] {
+        let a = bid(&directory, "a");
+        let grant = granted_in_the_end(&*engine, &election, &a).await;
+        assert_eq!(grant.token.get(), expected);
+        let leaders = engine.look(&election).await.expect("the directory is there").leaders;
+        assert_eq!(leaders.iter().map(|it| it.token).collect::<Vec<_>>(), [grant.token], "what was torn is written again");
+        let farewell = Farewell { reason: Reason::Resigned, to: None };
+        engine.release(&election, &a, grant.token, &farewell).await.expect("the directory is there");
+        for page in pages {
+            tear(&directory, &election, *page);
+        }
+        torn.push(engine.look(&election).await.expect("not somebody else's").past.len());
+    }
+    assert_eq!(torn[0], 1);
+    assert_eq!(torn[3], 0, "both pages were torn");
+    assert_eq!(torn[4], 1, "and history begins anew");
 }
 
 #[tokio::test]

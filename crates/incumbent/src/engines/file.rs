@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   DIR/NAME.lock              locked by the leader; holds the last token, on disk before it is granted
-//!   DIR/NAME.desk              who leads and led; replaced as a whole, by the leader
+//!   DIR/NAME.desk              who leads and led; written in place, by the leader
 //!   DIR/NAME.wish              what the leader is asked to do; written by anybody, removed with the leadership
 //!   DIR/NAME.notes             what was noted of leaderships; replaced as a whole, by anybody, under DIR/NAME.notes-lock
 //!   DIR/NAME.candidates/ID     one for each that waits, locked by it: one that is not locked is left over from the dead
@@ -16,8 +16,8 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::MetadataExt;
+use std::io::{Read, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -35,11 +35,16 @@ use crate::guarantees::{Exclusive, Guarantees, Notice, Order, Tokens, WhoseClock
 use crate::identity::Identity;
 use crate::name::Name;
 use crate::place::Place;
+use sheet::{Sheet, Written};
 
 mod hints;
+mod sheet;
 
 /// A looker holds the lock for microseconds; a claim that meets one tries again at once, this often.
 const COLLISIONS_MAX: u32 = 5;
+
+/// Desks that are known without being read again.
+const KNOWN_MAX: usize = 64;
 
 /// File systems whose locks other machines do not see, or see too late, by their numbers in statfs.
 const REMOTE: &[(u32, &str)] = &[
@@ -66,6 +71,13 @@ struct Inner {
     directory: PathBuf,
     hints: hints::Hints,
     state: Mutex<State>,
+    /// Desks as they were last written here: to read a text again that has not changed costs more than to write it.
+    known: Mutex<BTreeMap<Name, Known>>,
+}
+
+struct Known {
+    written: sheet::Written,
+    desk: Desk,
 }
 
 #[derive(Default)]
@@ -136,6 +148,7 @@ impl Files {
                 directory: directory.to_owned(),
                 hints: hints::Hints::of(directory),
                 state: Mutex::default(),
+                known: Mutex::default(),
             }),
         })
     }
@@ -154,7 +167,7 @@ impl Files {
     fn settle_soon(&self, election: Name) {
         let inner = Arc::clone(&self.inner);
         tokio::task::spawn_blocking(move || {
-            if let Err(why) = inner.settle(&election) {
+            if let Err(why) = inner.sheet(&election).settle() {
                 tracing::debug!(%election, %why, "the desk is not on the disk yet");
             }
         });
@@ -229,28 +242,48 @@ impl Inner {
         matches!((lock.metadata(), there), (Ok(own), Ok(there)) if own.ino() == there.ino() && own.dev() == there.dev())
     }
 
-    fn read_desk(&self, election: &Name) -> Result<Desk, Error> {
-        match std::fs::read(self.path(election, "desk")) {
-            // All that a power cut has left of it.
-            Ok(text) if text.is_empty() => Ok(Desk::default()),
-            Ok(text) => Desk::read(&text).map_err(|why| why.during(&format!("{}", self.path(election, "desk").display()))),
-            Err(why) if why.kind() == std::io::ErrorKind::NotFound => Ok(Desk::default()),
-            Err(why) => Err(self.trouble("read a desk")(why)),
+    fn sheet(&self, election: &Name) -> Sheet {
+        Sheet::at(self.path(election, "desk"))
+    }
+
+    fn read_desk(&self, election: &Name) -> Result<OnSheet, Error> {
+        let sheet = self.sheet(election);
+        let desk = match sheet.read() {
+            Ok(None) => return Ok(OnSheet { desk: Desk::default(), turn: 0 }),
+            Ok(Some(written)) => {
+                let known = self.known.lock().expect("nobody panics with it").remove(election);
+                match known.filter(|it| it.written == written) {
+                    Some(known) => Ok((known.desk, written.turn)),
+                    None => Desk::read(&written.text).map(|desk| (desk, written.turn)),
+                }
+            }
+            // Not even a page of ours: the same complaint.
+            Err(why) if why.kind() == std::io::ErrorKind::InvalidData => Desk::read(&[]).map(|desk| (desk, 0)),
+            Err(why) => return Err(self.trouble("read a desk")(why)),
+        };
+        let (desk, turn) = desk.map_err(|why| why.during(&format!("{}", sheet.path().display())))?;
+        Ok(OnSheet { desk, turn })
+    }
+
+    fn know(&self, election: &Name, written: Written, desk: Desk) {
+        let mut known = self.known.lock().expect("nobody panics with it");
+        if known.len() >= KNOWN_MAX && !known.contains_key(election) {
+            known.pop_first();
         }
+        known.insert(election.clone(), Known { written, desk });
     }
 
-    /// Replaces the desk as a whole. A power cut may take that back, or leave an empty file, until it is [settled](Self::settle): the token is in the lock.
-    fn put_desk(&self, election: &Name, desk: &Desk) -> Result<(), Error> {
-        let path = self.path(election, "desk");
-        let fresh = path.with_extension(format!("{:016x}.new", crate::identity::nonce()));
-        let put = std::fs::write(&fresh, desk.write()).and_then(|()| std::fs::rename(&fresh, &path));
-        put.map_err(self.trouble("write a desk"))
+    /// Writes the desk in place of what was read. A power cut may take that back until it is [settled](Sheet::settle): the token is in the lock.
+    fn put_desk(&self, election: &Name, changed: OnSheet) -> Result<(), Error> {
+        let written = self.sheet(election).write(changed.turn, changed.desk.write()).map_err(self.trouble("write a desk"))?;
+        self.know(election, written, changed.desk);
+        Ok(())
     }
 
-    /// Brings the desk to the disk.
-    fn settle(&self, election: &Name) -> std::io::Result<()> {
-        File::open(self.path(election, "desk"))?.sync_all()?;
-        File::open(&self.directory)?.sync_all()
+    /// The same, and waits for the disk.
+    fn put_desk_for_good(&self, election: &Name, changed: OnSheet) -> Result<(), Error> {
+        self.put_desk(election, changed)?;
+        self.sheet(election).settle().map_err(self.trouble("write a desk"))
     }
 
     /// Replaces a file as a whole, safe on disk before anybody can see it.
@@ -279,27 +312,32 @@ impl Inner {
         }
         self.expire_in(&mut state, election);
         let key = (election.clone(), bid.identity.clone());
-        let desk = self.read_desk(election)?;
-        if self.is_kept_from(&mut state, election, &desk, &bid.identity) {
-            self.stand(&mut state, key, bid, None)?;
-            return Ok(Claimed::Occupied(None));
-        }
         // Who waits has it open already: closing it is an event to all who wait.
-        let (mut lock, waited) = match state.waiting.remove(&key) {
+        let (lock, waited) = match state.waiting.remove(&key) {
             Some(waiting) => (waiting.lock, Some(waiting.marker)),
             None => (self.open_lock(election)?, None),
         };
-        if !take(&lock, desk.holder.is_none())? {
-            self.stand(&mut state, key, bid, Some((lock, waited)))?;
-            return Ok(Claimed::Occupied(desk.holder.map(|it| it.leader())));
+        if !take(&lock, Patience::None)? {
+            let desk = match self.read_desk(election) {
+                Ok(found) => found.desk,
+                Err(why) => {
+                    self.stand(&mut state, key, bid, Some((lock, waited)))?;
+                    return Err(why);
+                }
+            };
+            let kept = self.is_kept_from(&mut state, election, &desk, &bid.identity);
+            // If nobody is known to lead, who has it is only looking.
+            if kept || desk.holder.is_some() || !take(&lock, Patience::Some)? {
+                self.stand(&mut state, key, bid, Some((lock, waited)))?;
+                return Ok(Claimed::Occupied(desk.holder.filter(|_| !kept).map(|it| it.leader())));
+            }
         }
         if !self.is_in_place(election, &lock) {
             // Somebody has removed the file: what is locked locks nobody out. Begin anew.
             return Err(Error::refused("the lock was removed while it was waited for"));
         }
-        // What was read before may be old by now.
-        let mut desk = match self.read_desk(election) {
-            Ok(desk) if !self.is_kept_from(&mut state, election, &desk, &bid.identity) => desk,
+        let mut on_sheet = match self.read_desk(election) {
+            Ok(found) if !self.is_kept_from(&mut state, election, &found.desk, &bid.identity) => found,
             Ok(_) => {
                 let _ = lock.unlock();
                 self.stand(&mut state, key, bid, Some((lock, waited)))?;
@@ -311,23 +349,24 @@ impl Inner {
                 return Err(why);
             }
         };
+        let desk = &mut on_sheet.desk;
         if let Some(former) = desk.holder.take() {
             desk.remember(former, "process died");
         }
-        let (last_incarnation, last_term) = last_token(&mut lock);
+        let (last_incarnation, last_term) = last_token(&lock);
         desk.incarnation = desk.incarnation.max(last_incarnation);
         let term = desk.term.max(last_term) + 1;
         let token = desk.token(term, bid.seen)?;
         desk.term = term;
         desk.seat(bid, token);
-        write_token(&mut lock, token).map_err(self.trouble("write a token"))?;
+        write_token(&lock, token).map_err(self.trouble("write a token"))?;
         if (last_incarnation, last_term) == (0, 0) {
             // The first of all: the file itself must outlast a power cut too.
             File::open(&self.directory).and_then(|it| it.sync_all()).map_err(self.trouble("write a token"))?;
         }
         // Once the desk says who leads, wishes may come: a former leader's must be gone before.
         let _ = std::fs::remove_file(self.path(election, "wish"));
-        self.put_desk(election, &desk)?;
+        self.put_desk(election, on_sheet)?;
         if waited.is_some() {
             self.unmark(election, &bid.identity);
         }
@@ -398,9 +437,9 @@ impl Inner {
         let mut state = self.state.lock().expect("nobody panics with it");
         let Some(seats) = state.held.get_mut(election) else { return Ok(()) };
         let Some(at) = seats.iter().position(|it| it.token == token) else { return Ok(()) };
-        let mut desk = self.read_desk(election)?;
-        if desk.leave(token, farewell) {
-            self.put_desk(election, &desk)?;
+        let mut found = self.read_desk(election)?;
+        if found.desk.leave(token, farewell) {
+            self.put_desk(election, found)?;
         }
         let _ = std::fs::remove_file(self.path(election, "wish"));
         // Closing is what frees the seat and what the others hear; all else is done by then.
@@ -414,12 +453,11 @@ impl Inner {
         let Some(seats) = state.held.get_mut(election) else { return };
         while let Some(at) = seats.iter().position(|it| now >= it.until) {
             let held = seats.remove(at);
-            if let Ok(mut desk) = self.read_desk(election)
-                && desk.holder.as_ref().is_some_and(|it| it.token == held.token)
+            if let Ok(mut found) = self.read_desk(election)
+                && let Some(former) = found.desk.holder.take_if(|it| it.token == held.token)
             {
-                let former = desk.holder.take().expect("looked at above");
-                desk.remember(former, "lease expired");
-                let _ = self.replace(&self.path(election, "desk"), &desk.write());
+                found.desk.remember(former, "lease expired");
+                let _ = self.put_desk_for_good(election, found);
             }
         }
     }
@@ -446,7 +484,7 @@ impl Inner {
     }
 
     fn look(&self, election: &Name) -> Result<Board, Error> {
-        let mut board = self.read_desk(election)?.board(self.candidates(election)?);
+        let mut board = self.read_desk(election)?.desk.board(self.candidates(election)?);
         board.notes = self.notes(election)?;
         if !self.is_held(election)? {
             board.leaders.clear();
@@ -497,8 +535,7 @@ impl Inner {
     }
 
     fn ask(&self, election: &Name, wish: &Wish) -> Result<(), Error> {
-        let mut desk = self.read_desk(election)?;
-        desk.ask(wish)?;
+        self.read_desk(election)?.desk.ask(wish)?;
         if !self.is_held(election)? {
             return Err(Error::refused(format!("the leadership with token {} is no longer in office", wish.token)));
         }
@@ -515,14 +552,23 @@ impl Inner {
     ) -> Result<(), Error> {
         let state = self.state.lock().expect("nobody panics with it");
         let own = state.held.get(election).is_some_and(|it| it.iter().any(|it| Some(it.token) == holder || holder.is_none()));
-        let lock = self.open_lock(election)?;
-        if !own && !take(&lock, true)? {
+        // Held to the end. Who leads has it already: to open and close it again would wake all who wait.
+        let lock = if own { None } else { Some(self.open_lock(election)?) };
+        if let Some(lock) = &lock
+            && !take(lock, Patience::Some)?
+        {
             return Err(Error::refused("somebody leads at present: ask again when nobody does"));
         }
-        let mut desk = self.read_desk(election)?;
-        change(&mut desk)?;
-        self.replace(&self.path(election, "desk"), &desk.write())
+        let mut found = self.read_desk(election)?;
+        change(&mut found.desk)?;
+        self.put_desk_for_good(election, found)
     }
+}
+
+/// A desk as it was read, to be changed and written.
+struct OnSheet {
+    desk: Desk,
+    turn: u64,
 }
 
 /// What became of a claim.
@@ -532,31 +578,44 @@ enum Claimed {
     Occupied(Option<crate::engine::Leader>),
 }
 
-/// Takes the lock if nobody has it. `patient` if nobody is known to lead: then who has it is only looking.
-fn take(lock: &File, patient: bool) -> Result<bool, Error> {
-    for _ in 0..if patient { COLLISIONS_MAX } else { 1 } {
+/// Whether one who has the lock may be only looking.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Patience {
+    None,
+    Some,
+}
+
+/// Takes the lock if nobody has it.
+fn take(lock: &File, patience: Patience) -> Result<bool, Error> {
+    let tries = match patience {
+        Patience::None => 1,
+        Patience::Some => COLLISIONS_MAX,
+    };
+    for left in (0..tries).rev() {
         match lock.try_lock() {
             Ok(()) => return Ok(true),
-            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(u64::from(patient))),
+            Err(TryLockError::WouldBlock) if left > 0 => std::thread::sleep(Duration::from_millis(1)),
+            Err(TryLockError::WouldBlock) => {}
             Err(TryLockError::Error(why)) => return Err(Error::refused(format!("cannot lock a file: {why}"))),
         }
     }
     Ok(false)
 }
 
-/// The term that stands in the lock; 0 if none does.
 /// Incarnation and term of the last token that was granted; zeros if there was none.
-fn last_token(lock: &mut File) -> (u16, u64) {
-    let mut text = String::new();
-    let read = lock.seek(SeekFrom::Start(0)).and_then(|_| lock.read_to_string(&mut text));
-    let number: u64 = read.ok().and_then(|_| text.trim().parse().ok()).unwrap_or(0);
+fn last_token(lock: &File) -> (u16, u64) {
+    let mut text = [0; TOKEN_LEN];
+    let read = lock.read_exact_at(&mut text, 0).ok().and_then(|()| std::str::from_utf8(&text).ok());
+    let number: u64 = read.and_then(|it| it.trim().parse().ok()).unwrap_or(0);
     (u16::try_from(number >> 48).unwrap_or(0), number & Term::MAX.0)
 }
 
-/// Twenty digits, so that a later one always covers an earlier. On disk afterwards; when that was is of no interest.
-fn write_token(lock: &mut File, token: Token) -> std::io::Result<()> {
-    lock.seek(SeekFrom::Start(0))?;
-    lock.write_all(format!("{:020}\n", token.get()).as_bytes())?;
+/// Twenty digits and the end of the line, so that a later one always covers an earlier.
+const TOKEN_LEN: usize = 21;
+
+/// On disk afterwards; when that was is of no interest.
+fn write_token(lock: &File, token: Token) -> std::io::Result<()> {
+    lock.write_all_at(format!("{:020}\n", token.get()).as_bytes(), 0)?;
     lock.sync_data()
 }
 

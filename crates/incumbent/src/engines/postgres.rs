@@ -141,6 +141,16 @@ impl Postgres {
         }
         answer
     }
+
+    /// Somebody has been seated. The new leader need not wait for all who look on to be woken.
+    fn tell_onlookers(&self, channel: String) {
+        let server = Arc::clone(&self.server);
+        tokio::spawn(async move {
+            if let Err(why) = server.query(&server.statements.changed, &[(&channel, Type::TEXT)]).await {
+                tracing::debug!(%why, "those who look on will see it later");
+            }
+        });
+    }
 }
 
 /// A digest that is the same in every process, which the standard library's are not.
@@ -490,11 +500,26 @@ impl Engine for Postgres {
         ];
         let statements = &self.server.statements;
         let row = only(self.ask_for(&statements.claim, &parameters).await?)?;
-        if let Some(token) = column::<Option<i64>>(&row, "granted")? {
-            return Ok(Claim::Granted(Grant::of(token_of(token)?)));
+        let told = row.try_get::<_, Vec<Option<String>>>(0).map_err(|why| odd_answer(&why))?;
+        match told.iter().map(Option::as_deref).collect::<Vec<_>>().as_slice() {
+            [Some(token)] => {
+                self.tell_onlookers(channel);
+                Ok(Claim::Granted(Grant::of(token_of(number(token)?)?)))
+            }
+            [None, Some(holder), Some(token), Some(value), Some(priority), Some(since), Some(free_in)] => {
+                let leader = Leader {
+                    identity: Identity::stored(*holder),
+                    token: token_of(number(token)?)?,
+                    value: (*value).to_owned(),
+                    priority: number(priority)?,
+                    since: Some(std::time::UNIX_EPOCH + Duration::from_millis(number(since)?)),
+                    heeds_wishes: true,
+                };
+                Ok(Claim::Occupied { leader: Some(leader), free_in: Some(Duration::from_millis(number(free_in)?)) })
+            }
+            [None] => Ok(Claim::Occupied { leader: None, free_in: None }),
+            odd => Err(odd_answer(&format!("{odd:?}"))),
         }
-        let free_in = column::<Option<i64>>(&row, "free_in_ms")?.and_then(|it| u64::try_from(it).ok()).map(Duration::from_millis);
-        Ok(Claim::Occupied { leader: leader(&row)?, free_in })
     }
 
     async fn renew(&self, election: &Name, bid: &Bid, token: Token) -> Result<Renewal, Error> {
@@ -618,14 +643,20 @@ fn leader(row: &Row) -> Result<Option<Leader>, Error> {
     }))
 }
 
+fn number<T: std::str::FromStr>(text: &str) -> Result<T, Error> {
+    text.parse().map_err(|_| odd_answer(&format!("{text:?} is no number")))
+}
+
+fn odd_answer(why: &dyn std::fmt::Display) -> Error {
+    Error::misconfigured(format!("the tables are not those of this version ({why}): say schema=NAME to use others"))
+}
+
 fn only(rows: Vec<Row>) -> Result<Row, Error> {
     rows.into_iter().next().ok_or_else(|| Error::unknown("PostgreSQL answered with no row where one always comes"))
 }
 
 fn column<'a, T: tokio_postgres::types::FromSql<'a>>(row: &'a Row, name: &str) -> Result<T, Error> {
-    row.try_get(name).map_err(|why| {
-        Error::misconfigured(format!("the tables are not those of this version ({why}): say schema=NAME to use others"))
-    })
+    row.try_get(name).map_err(|why| odd_answer(&why))
 }
 
 fn read<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Error> {

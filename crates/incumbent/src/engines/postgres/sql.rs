@@ -6,6 +6,7 @@
 /// The statements, with the schema's name in them.
 pub(super) struct Statements {
     pub(super) claim: String,
+    pub(super) changed: String,
     pub(super) renew: String,
     pub(super) release: String,
     pub(super) withdraw: String,
@@ -18,7 +19,7 @@ pub(super) struct Statements {
 }
 
 /// Of the functions' texts, in their names. To be raised whenever one of them changes: then programs of both versions find what they need.
-const FUNCTIONS_VERSION: u32 = 1;
+const FUNCTIONS_VERSION: u32 = 2;
 
 /// Makes the tables and functions. To be run once, by somebody who may create them in the schema; those who elect need
 /// `SELECT, INSERT, UPDATE, DELETE` on the tables and `USAGE` on the schema. Where they are there already, from an earlier version too, it does no harm.
@@ -52,6 +53,7 @@ impl Statements {
         let fill = |text: &str| in_schema(&text.replace("{next}", NEXT), schema);
         Statements {
             claim: fill(CLAIM),
+            changed: fill(CHANGED),
             renew: fill(RENEW),
             release: fill(RELEASE),
             withdraw: fill(WITHDRAW),
@@ -118,7 +120,10 @@ const NEXT: &str = "\
   ORDER BY c.arrived LIMIT 1)";
 
 /// `$1` election, `$2` identity, `$3` name, `$4` priority, `$5` value, `$6` ttl in ms, `$7` channel, `$8` greatest token seen, or -1, `$9` whether it must be the first in line.
-const CLAIM: &str = "SELECT * FROM {s}.incumbent_claim_{v}($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+const CLAIM: &str = "SELECT {s}.incumbent_claim_{v}($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+
+/// `$1` channel. For those who look on.
+const CHANGED: &str = "SELECT pg_notify($1, '*')::text";
 
 /// `$1` election, `$2` identity, `$3` token, `$4` ttl in ms.
 const RENEW: &str = "SELECT * FROM {s}.incumbent_renew_{v}($1, $2, $3, $4)";
@@ -200,7 +205,7 @@ mod tests {
         assert!(schema_sql("a\"b").starts_with("CREATE SCHEMA IF NOT EXISTS \"a\"\"b\";\n"));
         assert!(schema_sql("public").starts_with("CREATE TABLE IF NOT EXISTS \"public\".incumbent_election"));
         assert!(!Statements::of("x").claim.contains('{') && !schema_sql("x").contains('{'));
-        assert!(probe_sql("it's \"x\"").contains("'\"it''s \"\"x\"\"\".incumbent_release_1("));
+        assert!(probe_sql("it's \"x\"").contains("'\"it''s \"\"x\"\"\".incumbent_release_2("));
     }
 
     /// A server that has functions of this version is not given others.
@@ -208,7 +213,7 @@ mod tests {
     fn functions_that_change_have_another_version() {
         let mut digest = Fnv::default();
         digest.write(FUNCTIONS.as_bytes());
-        let known = (1, 15_036_309_967_974_969_569);
+        let known = (2, 9_615_129_261_378_328_633);
         let now = (FUNCTIONS_VERSION, digest.finish());
         assert_eq!(now, known, "raise FUNCTIONS_VERSION if it was published with other texts, and note both here");
     }

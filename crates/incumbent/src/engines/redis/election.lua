@@ -24,6 +24,72 @@ local function wall_ms()
   return whole(math.floor(now / 1000))
 end
 
+-- Takes the next term and gives the seat to the bidder; nothing if the tokens are used up. What it says of itself comes as JSON, but for the last brace.
+local function seat_bidder(incarnation, ttl_us, seen, papers_open)
+  local term = redis.call('HINCRBY', desk, 'term', 1)
+  if seen ~= '' then
+    local seen_incarnation, seen_term = string.match(seen, '^(%d+)%.(%d+)$')
+    seen_incarnation, seen_term = tonumber(seen_incarnation), tonumber(seen_term)
+    -- Whoever has seen a greater token knows that Redis has lost its memory.
+    if seen_incarnation > incarnation or (seen_incarnation == incarnation and seen_term >= term) then
+      incarnation = seen_incarnation + 1
+      redis.call('HSET', desk, 'incarnation', incarnation)
+    end
+  end
+  if incarnation > INCARNATION_MAX or term > TERM_MAX then
+    return nil
+  end
+  local token = incarnation .. '.' .. whole(term)
+  local since, lasts = wall_ms(), whole(now + tonumber(ttl_us))
+  redis.call('HSET', held, token, papers_open .. ',"since":"' .. since .. '","ttl":"' .. ttl_us .. '","until":"' .. lasts .. '","wish":""}')
+  redis.call('PUBLISH', channels .. 'changes', '')
+  return token
+end
+
+-- More than are shown may be kept for a while: trimming each time would be another call.
+local function remember(token, seat, reason)
+  local ended = { identity = seat.identity, token = token, since = seat.since, ['until'] = wall_ms(), reason = reason }
+  if redis.call('LPUSH', past, cjson.encode(ended)) >= PAST_MAX * 2 then
+    redis.call('LTRIM', past, 0, PAST_MAX - 1)
+  end
+end
+
+-- What most runs come to, by itself: what is called and made for the rest of this script costs more than that.
+if action == 'claim' then
+  -- Nobody seated, and nobody in line but the bidder. If there is one of the two and a first in line, it is the line.
+  local there, first, second = redis.call('EXISTS', held, line), nil, nil
+  if there == 1 then
+    first, second = unpack(redis.call('ZRANGE', line, 0, 1))
+  end
+  if there == 0 or (there == 1 and first == ARGV[3] and not second) then
+    local told = redis.call('HMGET', desk, 'incarnation', 'seats', 'kept')
+    local ttl_us, seats, seen, papers_open = ARGV[5], ARGV[7], ARGV[8], ARGV[9]
+    if not told[3] and seats == (told[2] or '1') then
+      local token = seat_bidder(tonumber(told[1] or '0'), ttl_us, seen, papers_open)
+      if token and first then
+        redis.call('DEL', line, alive, papers)
+      end
+      return token and { 'granted', token } or { 'spent' }
+    end
+  end
+elseif action == 'release' and ARGV[5] == '' then
+  -- The only one that is seated, in time, for nobody in particular, and the first in line is there.
+  local all = redis.call('HGETALL', held)
+  local token, seat = all[1], #all == 2 and cjson.decode(all[2])
+  if token == ARGV[3] and seat and tonumber(seat['until']) > now then
+    local first = redis.call('ZRANGE', line, 0, 0)[1]
+    if not first or tonumber(redis.call('ZSCORE', alive, first)) > now then
+      redis.call('DEL', held)
+      remember(token, seat, ARGV[4])
+      redis.call('PUBLISH', channels .. 'changes', '')
+      if first then
+        redis.call('PUBLISH', channels .. 'for:' .. first, '')
+      end
+      return { 'done' }
+    end
+  end
+end
+
 -- Calls are what a run costs, so the desk, the seats and the first in line are read once; whoever changes one of them changes it here too.
 local told = redis.call('HMGET', desk, 'incarnation', 'seats', 'kept', 'kept_until')
 local incarnation, seats_max, kept, kept_until = tonumber(told[1] or '0'), tonumber(told[2] or '1'), told[3], told[4]
@@ -35,7 +101,7 @@ do
     seats_taken = seats_taken + 1
   end
 end
-local first = redis.call('ZRANGE', line, 0, 0)[1]
+local first, second = unpack(redis.call('ZRANGE', line, 0, 1))
 
 local function changed()
   redis.call('PUBLISH', channels .. 'changes', '')
@@ -49,14 +115,6 @@ local function put_seat(token, seat)
   redis.call('HSET', held, token, cjson.encode(seat))
 end
 
--- More than are shown may be kept for a while: trimming each time would be another call.
-local function remember(token, seat, reason)
-  local ended = { identity = seat.identity, token = token, since = seat.since, ['until'] = wall_ms(), reason = reason }
-  if redis.call('LPUSH', past, cjson.encode(ended)) >= PAST_MAX * 2 then
-    redis.call('LTRIM', past, 0, PAST_MAX - 1)
-  end
-end
-
 local function vacate(token, reason)
   redis.call('HDEL', held, token)
   remember(token, seated[token], reason)
@@ -64,11 +122,16 @@ local function vacate(token, reason)
 end
 
 local function leave_line(identity)
+  if first == identity and not second then
+    redis.call('DEL', line, alive, papers)
+    first = nil
+    return
+  end
   redis.call('ZREM', line, identity)
   redis.call('ZREM', alive, identity)
   redis.call('HDEL', papers, identity)
-  if first == identity then
-    first = redis.call('ZRANGE', line, 0, 0)[1]
+  if first == identity or second == identity then
+    first, second = unpack(redis.call('ZRANGE', line, 0, 1))
   end
 end
 
@@ -103,7 +166,8 @@ local function expire()
   for _, token in ipairs(gone) do
     vacate(token, 'lease expired')
   end
-  if first then
+  -- Who is alone in line and claims is there.
+  if first and not (action == 'claim' and first == ARGV[3] and not second) then
     for _, identity in ipairs(redis.call('ZRANGEBYSCORE', alive, '-inf', whole(now))) do
       leave_line(identity)
     end
@@ -149,7 +213,7 @@ end
 
 local calls = {}
 
-function calls.claim(identity, name, ttl_us, value, priority, seats, seen)
+function calls.claim(identity, name, ttl_us, priority, seats, seen, papers_open)
   local lasts = now + tonumber(ttl_us)
   for token, seat in pairs(seated) do
     if seat.identity == identity then
@@ -176,19 +240,10 @@ function calls.claim(identity, name, ttl_us, value, priority, seats, seen)
     redis.call('HSET', papers, identity, cjson.encode({ name = name, priority = priority }))
     return occupied()
   end
-  local term = redis.call('HINCRBY', desk, 'term', 1)
-  if seen ~= '' then
-    local seen_incarnation, seen_term = term_of(seen)
-    -- Whoever has seen a greater token knows that Redis has lost its memory.
-    if seen_incarnation > incarnation or (seen_incarnation == incarnation and seen_term >= term) then
-      incarnation = seen_incarnation + 1
-      redis.call('HSET', desk, 'incarnation', incarnation)
-    end
-  end
-  if incarnation > INCARNATION_MAX or term > TERM_MAX then
+  local token = seat_bidder(incarnation, ttl_us, seen, papers_open)
+  if not token then
     return { 'spent' }
   end
-  local token = incarnation .. '.' .. whole(term)
   -- Who found a free seat and nobody in line never stood there.
   if first then
     leave_line(identity)
@@ -197,11 +252,7 @@ function calls.claim(identity, name, ttl_us, value, priority, seats, seen)
     redis.call('HDEL', desk, 'kept', 'kept_until')
     kept = false
   end
-  put_seat(token, {
-    identity = identity, value = value, priority = priority, since = wall_ms(), ttl = ttl_us, ['until'] = whole(lasts), wish = '',
-  })
   seats_taken = seats_taken + 1
-  changed()
   wake_next()
   return { 'granted', token }
 end
