@@ -229,6 +229,7 @@ impl Driver {
             node: config.me.0.into(),
             cluster: config.cluster.clone(),
             revision: store.revision(),
+            leaderless: role.leader.is_none(),
             ..Standing::default()
         }));
         let (counter, calls) = Counter::new(Arc::clone(&notice), tracer);
