@@ -17,6 +17,7 @@ use incumbent_store::watch::Interest;
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
+use self::lead::Vacancy;
 use crate::client::{Clock, Line};
 use crate::failure::{Ended, Failure};
 use crate::frame;
@@ -111,6 +112,7 @@ struct State {
     unreached: String,
     /// The node does nothing that it is asked, since then.
     idle_since: Option<Instant>,
+    vacancy: Vacancy,
     connected: bool,
     done: bool,
 }
@@ -218,6 +220,7 @@ impl Docket {
             shunned: None,
             unreached: String::new(),
             idle_since: None,
+            vacancy: Vacancy::default(),
             connected: false,
             done: false,
         };
@@ -381,6 +384,7 @@ impl Docket {
         let now = Instant::now();
         state.connected = true;
         state.idle_since = None;
+        state.vacancy.since = None;
         state.named.clear();
         state.pulse = Pulse { heard: now, asked: now, busy_since: now, pinged: None };
         state.rebind_all();
@@ -515,7 +519,7 @@ impl Docket {
             state.pulse.pinged = None;
         }
         // Now and then in any case: a node wants to hear of us, and tells with its answer who leads and how far our watches are.
-        let unsettled = state.leader.is_empty() || !state.named.is_empty();
+        let unsettled = state.leader.is_empty() || !state.named.is_empty() || state.vacancy.since.is_some();
         let mut due = state.pulse.asked + if unsettled { patience.ping_idle.min(lead::LEADER_ASKED) } else { patience.ping_idle };
         if state.in_flight > 0 {
             due = due.min(state.pulse.heard.max(state.pulse.busy_since) + patience.ping_busy);
@@ -602,7 +606,7 @@ impl Docket {
                     }
                     state.named = state.leader.clone();
                 }
-                Ok(())
+                if state.vacancy.told(pong.leaderless) { Err(Ended::Rerouted) } else { Ok(()) }
             }
         }
     }

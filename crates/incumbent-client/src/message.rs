@@ -299,6 +299,9 @@ pub struct Pong {
     /// Whether this node leads.
     #[prost(bool, tag = "3")]
     pub leads: bool,
+    /// Whether this node knows of nobody who leads: it may be cut off from the others.
+    #[prost(bool, tag = "4")]
+    pub leaderless: bool,
 }
 
 /// The sessions are bound to this connection.

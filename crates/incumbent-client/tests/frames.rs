@@ -49,7 +49,7 @@ fn to_client() -> Vec<ToClient> {
         Told::Unknown(Unknown { why: "w".into() }),
         Told::Events(Tidings { events: Vec::new(), next: 8 }),
         Told::WatchEnded(Refusal::Lagged(9).to_wire()),
-        Told::Pong(Pong { told: 10, leader: "a:1".into(), leads: true }),
+        Told::Pong(Pong { told: 10, leader: "a:1".into(), leads: true, leaderless: false }),
         Told::Bound(Bound {}),
         administered(Attended::Cluster(cluster())),
         administered(Attended::Member(MemberChange { node: 3, membership: Membership::Learner.into(), lag: Some(0) })),
@@ -57,6 +57,7 @@ fn to_client() -> Vec<ToClient> {
         administered(Attended::Backup(BackupView { index: 1, checksum: 2, bytes: 3, revision: 4 })),
         administered(Attended::Piece("piece".into())),
         administered(Attended::Refused("why".into())),
+        Told::Pong(Pong { leaderless: true, ..Pong::default() }),
     ];
     told.into_iter().zip(1..).map(|(told, id)| ToClient::new(id, told)).collect()
 }

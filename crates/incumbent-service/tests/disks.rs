@@ -121,6 +121,36 @@ async fn a_leader_whose_disk_stands_still_makes_way_and_does_not_lead_again_at_o
     .await;
 }
 
+/// C52: nobody would do better, so whoever leads stays.
+#[tokio::test]
+async fn three_slow_disks_are_a_slow_service_and_not_none() {
+    let disks = three_disks();
+    let settings = patient();
+    let slow = Weather::Slow(settings.disk_patience * 2);
+    let cluster = Cluster::start_on(Some(disks.clone()), settings);
+    let leader = cluster.leader().await;
+    let other = cluster.handle((leader + 1) % 3);
+    done(other.submit(put("a", "0")).await);
+    disks.iter().for_each(|it| it.turns(slow));
+    // At first nobody knows of the others' disks.
+    for number in 1..4 {
+        done(other.submit(put("a", &number.to_string())).await);
+    }
+    for at in 0..3 {
+        let handle = cluster.handle(at);
+        soon("a disk that is known to be slow", || async { handle.status().await.filter(|it| it.disk.slow) }).await;
+    }
+    let leader = cluster.leader().await;
+    let role = *cluster.handle(leader).role().borrow();
+    for number in 4..8 {
+        done(other.submit(put("a", &number.to_string())).await);
+    }
+    assert_eq!(*cluster.handle(leader).role().borrow(), role, "nobody else was elected");
+    disks.iter().for_each(|it| it.turns(Weather::Fair));
+    cluster.equal().await;
+    assert_eq!(value(&other, "a").await.as_deref(), Some("7"));
+}
+
 /// C47.
 #[tokio::test]
 async fn a_leader_whose_disk_is_full_makes_way() {

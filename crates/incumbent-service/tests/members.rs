@@ -8,14 +8,17 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use cluster::{LONG, done, patient, put, soon, value};
 use incumbent_client::administration::{
     AddMember, Administration, AskCluster, Attended, ClusterView, MemberChange, Membership, RemoveMember, TransferLeadership,
 };
-use incumbent_client::client::{Client, Options};
+use incumbent_client::client::{Client, Line, Options};
+use incumbent_client::failure::Ended;
 use incumbent_peer::switchboard::Peer;
 use incumbent_protocol::protocol::NodeId;
+use incumbent_service::log::sim::{SimDisk, Weather};
 use incumbent_service::server::{Beginning, Config, End, Handle, Node, Outcome, Unattended};
 use incumbent_testbed::port::Port;
 use tempfile::TempDir;
@@ -194,6 +197,52 @@ async fn a_founder_grows_to_three_and_five_and_shrinks_again_while_others_write(
         assert!(member.health.is_some() && member.line_up && !member.client.is_empty(), "{member:?}");
         assert_eq!(member.membership(), Membership::Voter);
     }
+}
+
+/// A newcomer knows that it is a member before it has the state in which it stands whether it shall vote: its disk writes that, and here takes its time.
+#[tokio::test]
+async fn a_newcomer_does_not_write_over_the_record_that_it_shall_vote() {
+    let mut town = Town::found();
+    done(town.handle(1).submit(put("a", "1")).await);
+    let (disk, config) = (SimDisk::new(2), town.config(2));
+    let looks_around = config.settings.election_timeout();
+    town.nodes.insert(2, Node::start_on(disk.clone(), config).expect("starts"));
+    disk.turns(Weather::Slow(looks_around * 3));
+    let newcomer = town.handle(2);
+    let between = soon("it is a member and has no record", || async {
+        let status = newcomer.status().await?;
+        (status.roll.contains(NodeId(2)) && !status.members.contains_key(&NodeId(2))).then_some(())
+    });
+    let votes = async {
+        // Once: whoever asks again has it put on record again.
+        tokio::join!(between, town.add(2));
+        soon("it votes", || async {
+            town.view(1).await.members.into_iter().find(|it| it.node == 2 && it.membership() == Membership::Voter)
+        })
+        .await;
+    };
+    let mut records = town.handle(1).members();
+    tokio::select! {
+        () = votes => {}
+        // It might be put right again by chance: the newcomer repeats what it knows when it knows more.
+        _ = records.wait_for(|it| it.get(&NodeId(2)).is_some_and(|it| !it.shall_vote)) => panic!("the record says that it shall not vote"),
+    }
+}
+
+/// C31: it answers, and there is nothing that it could do. Its clients are told without asking for anything.
+#[tokio::test]
+async fn clients_of_a_node_that_does_not_reach_the_others_try_another() {
+    let mut town = Town::found();
+    town.grow(2).await;
+    let place = town.nodes[&2].clients_address().expect("it serves clients").to_string();
+    let options = Options { learns_members: false, ping_idle: Duration::from_millis(100), ..Options::default() };
+    let client = Client::connect([place], options).await.expect("connected");
+    let mut line = client.line();
+    assert!(matches!(&*line.borrow(), Line::Up { node: 2, .. }));
+    town.nodes.remove(&1);
+    let rerouted = Ended::Rerouted.to_string();
+    let down = timeout(LONG, line.wait_for(|it| matches!(it, Line::Down { why } if *why == rerouted))).await;
+    down.expect("in time").expect("the client lives");
 }
 
 #[tokio::test]

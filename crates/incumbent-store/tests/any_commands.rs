@@ -246,6 +246,14 @@ fn check(store: &Store, events: &[std::sync::Arc<Event>], last: &mut u64) {
     }
 }
 
+/// As it is shown, but for what wall clocks have said.
+fn without_wall(shown: &impl std::fmt::Debug) -> String {
+    let shown = format!("{shown:?}");
+    let mut parts = shown.split("wall_ms: ");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |all, part| all + part.trim_start_matches(|it: char| it.is_ascii_digit()))
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -291,6 +299,28 @@ proptest! {
         prop_assert_eq!(loaded.map(|it| (it.digest(), it.expiry())), Ok((store.digest(), store.expiry())));
         for query in queries {
             drop(store.query(&query));
+        }
+    }
+
+    /// Wherever the wall clocks of leaders jump to and back from: the same is done, refused, ended and told.
+    #[test]
+    fn a_wall_clock_decides_nothing(
+        requests in prop::collection::vec((any_request(), 0u64..400, number()), 1..60),
+        queries in prop::collection::vec(any_query(), 1..8),
+    ) {
+        let (mut store, mut at) = (Store::with_limits(0, TIGHT), Time::ZERO);
+        let mut twin = store.clone();
+        for (request, pass_ms, wall_ms) in requests {
+            at = at.after_ms(pass_ms);
+            let (mut events, mut twins) = (vec![], vec![]);
+            let outcome = store.apply(Stamp { at, wall_ms }, request.clone(), &mut events);
+            let without = twin.apply(Stamp::at(at), request, &mut twins);
+            prop_assert_eq!(without_wall(&outcome), without_wall(&without));
+            prop_assert_eq!(without_wall(&events), without_wall(&twins));
+            prop_assert_eq!(store.expiry(), twin.expiry());
+        }
+        for query in queries {
+            prop_assert_eq!(without_wall(&store.query(&query)), without_wall(&twin.query(&query)));
         }
     }
 

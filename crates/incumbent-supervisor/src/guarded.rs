@@ -19,6 +19,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedReadHalf;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
 use crate::cgroup::Cgroup;
 use crate::clock;
@@ -120,6 +121,8 @@ pub struct Guarded {
     guardian_died: bool,
     /// It did not die by itself, and nobody has been told yet.
     late_guardian: bool,
+    /// The second line at work.
+    killing: Option<JoinHandle<bool>>,
 }
 
 impl Guarded {
@@ -169,6 +172,7 @@ impl Guarded {
             stop_by: None,
             guardian_died: false,
             late_guardian: false,
+            killing: None,
         };
         match tokio::time::timeout(READY_WITHIN, guarded.hear()).await {
             Ok(true) => match guarded.unfenced.take() {
@@ -287,11 +291,16 @@ impl Guarded {
             self.guardian_died = true;
             self.late_guardian = true;
         }
-        // Its orphans are our children now, so everything that descends from us is the tree.
-        let tree = Tree { root: getpid(), cgroup: self.tree.cgroup.clone() };
-        let killing = tokio::task::spawn_blocking(move || tree.kill_until_dead(None));
+        // One at a time, whoever has stopped waiting for it meanwhile: one that is left behind would kill the next guardian.
+        let killing = self.killing.get_or_insert_with(|| {
+            // Its orphans are our children now, so everything that descends from us is the tree.
+            let tree = Tree { root: getpid(), cgroup: self.tree.cgroup.clone() };
+            tokio::task::spawn_blocking(move || tree.kill_until_dead(None))
+        });
+        let killed = killing.await;
+        self.killing = None;
         // It returns when they are dead, and cannot fail before.
-        if let Ok(true) = killing.await {
+        if let Ok(true) = killed {
             self.bury();
             self.waiting.push(Event::Dead { killed: true });
             if std::mem::take(&mut self.late_guardian) {

@@ -84,6 +84,7 @@ const RULES: &[(&str, Rule)] = &[
     ("names say what a thing is", sources::names),
     ("the pure crates need no operating system", sources::no_std),
     ("time and chance are arguments", sources::ambient),
+    ("nothing depends on the wall clock", sources::wall_clock),
     ("nothing is left for later", words::unfinished),
     ("no test waits for real time", words::sleeps),
     ("no file knows the machine it was written on", words::machine_paths),

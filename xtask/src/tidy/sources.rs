@@ -98,6 +98,75 @@ pub(super) fn ambient(tree: &Tree) -> Vec<Complaint> {
     complaints
 }
 
+/// What tells the time on the wall.
+const WALL_CLOCKS: [&str; 9] = [
+    "SystemTime::now",
+    "UNIX_EPOCH.elapsed",
+    "Timestamp::now",
+    "Zoned::now",
+    "Utc::now",
+    "ClockId::Realtime",
+    "CLOCK_REALTIME",
+    "gettimeofday",
+    ".modified()",
+];
+
+/// Who looks at the wall clock, and why nothing that is promised depends on what it sees there.
+const WALL_CLOCK_READERS: &[(&str, &str)] = &[
+    ("crates/incumbent-cli/src/elections/history.rs", "shows how long a leadership has lasted"),
+    ("crates/incumbent-cli/src/elections/log.rs", "shows when something was said"),
+    ("crates/incumbent-cli/src/elections/watch.rs", "shows when somebody began to lead"),
+    ("crates/incumbent-cli/src/lab/compare.rs", "writes a date at the head of a report"),
+    (
+        "crates/incumbent-cli/src/run/job.rs",
+        "a job for four o'clock is for four on the wall; who does it is decided by the election",
+    ),
+    ("crates/incumbent-cli/src/run/record.rs", "writes when something was done, for people"),
+    (
+        "crates/incumbent-cli/src/sidecar/badge.rs",
+        "shows the end of a leadership beside its deadline on the boot clock, which counts",
+    ),
+    (
+        "crates/incumbent-service/src/server/driver.rs",
+        "stamps entries for people; the store's tests show that the stamps decide nothing",
+    ),
+    ("crates/incumbent-supervisor/src/cgroup.rs", "the age of a group that a dead process has left"),
+    ("crates/incumbent-testbed/src/kubernetes/time.rs", "a server for tests writes dates as the real one does"),
+    ("crates/incumbent-traces/src/span.rs", "collectors want to know when something was"),
+    ("crates/incumbent/src/desk.rs", "writes since when somebody leads, for people"),
+    (
+        "crates/incumbent/src/engines/kubernetes/record.rs",
+        "writes dates that other clients show; they are compared with themselves only",
+    ),
+    ("crates/incumbent/src/identity.rs", "is one of the things that make an identity unique"),
+];
+
+/// The wall clock may be set at any time: whatever is promised does not look at it, and whoever does has a reason.
+pub(super) fn wall_clock(tree: &Tree) -> Vec<Complaint> {
+    who_reads_the_wall(tree, WALL_CLOCK_READERS)
+}
+
+fn who_reads_the_wall(tree: &Tree, readers: &[(&str, &str)]) -> Vec<Complaint> {
+    let mut complaints = Vec::new();
+    for file in tree.ending(".rs").filter(|it| it.path.starts_with("crates/") && it.path.contains("/src/")) {
+        // Tests stand last in a file.
+        let code = file.code().take_while(|(_, code)| !code.trim_start().starts_with("#[cfg(test)]"));
+        let reads: Vec<usize> =
+            code.filter(|(_, code)| WALL_CLOCKS.iter().any(|it| code.contains(it))).map(|(number, _)| number).collect();
+        match (reads.is_empty(), readers.iter().any(|(path, _)| *path == file.path)) {
+            (false, false) => complaints.extend(reads.into_iter().map(|number| {
+                file.complain(
+                    number,
+                    "a wall clock may be set at any time: use a clock that only goes on, or say why nothing depends on it",
+                )
+            })),
+            (true, true) => complaints.push(file.complain(0, "reads no wall clock: take it off the list of those that do")),
+            (true, false) | (false, true) => {}
+        }
+    }
+    complaints
+}
+
 fn under<'a>(tree: &'a Tree, folder: &'a str, part: &'a str) -> impl Iterator<Item = &'a File> {
     tree.ending(".rs").filter(move |file| file.path.strip_prefix(folder).is_some_and(|rest| rest.starts_with(part)))
 }
@@ -156,6 +225,22 @@ mod tests {
                 "crates/incumbent-protocol/src/ring.rs:3"
             ]
         );
+    }
+
+    #[test]
+    fn who_reads_the_wall_clock_without_a_reason_is_found_and_so_is_a_reason_that_is_not_needed() {
+        let lines = WALL_CLOCKS.map(|it| format!("let now = a.{it}();\n")).concat();
+        let tree = tree(&[
+            ("crates/a/src/bad.rs", &lines),
+            ("crates/a/src/named.rs", "let now = SystemTime::now();\n"),
+            ("crates/a/src/clean.rs", "// SystemTime::now\n#[cfg(test)]\nmod tests { SystemTime::now() }\n"),
+            ("crates/a/src/idle.rs", "let now = Instant::now();\n"),
+            ("crates/a/tests/test.rs", "let now = SystemTime::now();\n"),
+        ]);
+        let found = who_reads_the_wall(&tree, &[("crates/a/src/named.rs", "why"), ("crates/a/src/idle.rs", "why")]);
+        let mut expected: Vec<String> = (1..=WALL_CLOCKS.len()).map(|it| format!("crates/a/src/bad.rs:{it}")).collect();
+        expected.push("crates/a/src/idle.rs:0".to_owned());
+        assert_eq!(places(&found), expected);
     }
 
     #[test]

@@ -38,8 +38,18 @@ const PATIENCE: Duration = Duration::from_millis(1500);
 /// Room for what the log keeps before a snapshot takes its place, twice. The file has holes, so it takes what is written.
 const DISK_BYTES: u64 = 256 << 20;
 
+/// How nodes know each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Acquaintance {
+    /// By certificates. Their ciphers are fast in a build that is not optimised.
+    Certificates,
+    /// By a key that all have. Its ciphers are not.
+    Key,
+}
+
 pub(crate) struct Cluster {
     pub(crate) network: Network,
+    acquaintance: Acquaintance,
     certificates: Certificates,
     shown: Pair,
     /// Where the logs of the nodes go.
@@ -56,15 +66,19 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     /// A new cluster, and all of its nodes run. Of each it is said by how much its clocks are ahead.
-    pub(crate) fn start(clocks: &[Duration], records: &Path) -> Cluster {
+    pub(crate) fn start(clocks: &[Duration], acquaintance: Acquaintance, records: &Path) -> Cluster {
         let folder = tempfile::tempdir().unwrap();
         let tokens = folder.path().join("tokens");
         fs::write(&tokens, format!("clients sha256:{DIGEST} admin:\n")).unwrap();
         fs::set_permissions(&tokens, fs::Permissions::from_mode(0o600)).unwrap();
+        let key = folder.path().join("key");
+        fs::write(&key, "0123456789abcdef".repeat(4)).unwrap();
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
         let certificates = Certificates::new().unwrap();
         let shown = certificates.both_ways(SHOWN).unwrap();
         let mut cluster = Cluster {
             network: Network::new(),
+            acquaintance,
             certificates,
             shown,
             records: records.to_owned(),
@@ -104,7 +118,6 @@ impl Cluster {
         // Those that founded it, or those that are there for one that comes later: founders may be gone by then.
         let known = if self.founders.contains(&id) { self.founders.iter().copied().collect() } else { self.ids() };
         let peers = known.into_iter().filter(|it| *it != id).map(|it| format!("{it}@{}", node_address(it)));
-        let named = self.certificates.both_ways(&format!("node-{id}.nemesis")).unwrap();
         let ahead = self.clocks[&id].as_secs().to_string();
         let mut command = self.network.inside(id, "unshare");
         command.args(["--time", "--monotonic", &ahead, "--boottime", &ahead, "--", env!("CARGO_BIN_EXE_incumbent")]);
@@ -114,16 +127,20 @@ impl Cluster {
         if !self.founders.contains(&id) {
             command.arg("--join");
         }
-        for (option, path) in [
-            // By certificates: their ciphers are fast in a build that is not optimised, and those of a shared key are not.
-            ("--peer-ca", self.authority()),
-            ("--peer-cert", named.certificate),
-            ("--peer-key", named.key),
+        let mut paths = match self.acquaintance {
+            Acquaintance::Certificates => {
+                let named = self.certificates.both_ways(&format!("node-{id}.nemesis")).unwrap();
+                vec![("--peer-ca", self.authority()), ("--peer-cert", named.certificate), ("--peer-key", named.key)]
+            }
+            Acquaintance::Key => vec![("--key-file", self.folder.path().join("key"))],
+        };
+        paths.extend([
             ("--tokens", self.folder.path().join("tokens")),
             ("--data", self.disks[&id].folder().join("service")),
             ("--tls-cert", self.shown.certificate.clone()),
             ("--tls-key", self.shown.key.clone()),
-        ] {
+        ]);
+        for (option, path) in paths {
             command.arg(option).arg(path);
         }
         let process = Contender::start(&command).unwrap();

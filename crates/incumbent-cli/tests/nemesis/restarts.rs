@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::Records;
-use crate::cluster::Cluster;
+use crate::cluster::{Acquaintance, Cluster};
 use crate::schedule::{RECOVERY_MAX, clock};
 
 /// So many connections, and so many on each that have something under way at any time.
@@ -44,7 +44,7 @@ pub(crate) fn fail_nothing(nodes: u32) {
     let mut records = Records::begin("restarts", "cargo test -p incumbent-cli --test nemesis no_operation_fails".into());
     let mut chance = Chance::new(0);
     let clocks: Vec<Duration> = (0..nodes).map(|_| clock(&mut chance)).collect();
-    let mut cluster = Cluster::start(&clocks, records.folder());
+    let mut cluster = Cluster::start(&clocks, Acquaintance::Certificates, records.folder());
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let _inside = runtime.enter();
     let (over, is_over) = watch::channel(false);

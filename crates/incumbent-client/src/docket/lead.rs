@@ -13,6 +13,34 @@ pub(crate) const UNREACHABLE_SHUNNED: Duration = Duration::from_secs(300);
 /// While nobody is known to lead, or another node is said to, the node is asked so often who does.
 pub(super) const LEADER_ASKED: Duration = Duration::from_millis(100);
 
+/// A node that says for so long that nobody leads is left for another: it may be cut off from the others. Where those are well they elect somebody in less.
+const VACANCY_MAX: Duration = Duration::from_millis(250);
+/// If the next ones say the same, each is given twice as long as the one before, so many times: nobody leads, and whoever goes round gains nothing.
+const DOUBLINGS_MAX: u32 = 4;
+
+/// That nobody leads, as nodes say.
+#[derive(Default)]
+pub(super) struct Vacancy {
+    /// This node has said so since then.
+    pub(super) since: Option<Instant>,
+    /// So many were left for it.
+    left: u32,
+}
+
+impl Vacancy {
+    /// A node says whether nobody leads. Whether to leave it.
+    pub(super) fn told(&mut self, leaderless: bool) -> bool {
+        if !leaderless {
+            *self = Vacancy::default();
+            return false;
+        }
+        let now = Instant::now();
+        let enough = now - *self.since.get_or_insert(now) >= VACANCY_MAX * (1 << self.left.min(DOUBLINGS_MAX));
+        self.left += u32::from(enough);
+        enough
+    }
+}
+
 impl Docket {
     /// Where the node that leads is said to be; empty if nobody has said.
     pub(crate) fn leader(&self) -> String {

@@ -92,6 +92,8 @@ pub struct Standing {
     pub leads: bool,
     /// Where the node that leads answers clients; empty if that is not known.
     pub leader: String,
+    /// Whether nobody is known to lead.
+    pub leaderless: bool,
     /// Where the nodes answer clients.
     pub members: Vec<String>,
     /// The revision up to which events are here and their bells rung.
@@ -212,7 +214,7 @@ async fn greet<S: Service, C: AsyncRead + AsyncWrite>(
     };
     let (answer, result) = match admitted {
         Ok(guest) => {
-            let Standing { node, cluster, leads, leader, members, revision: _ } = standing;
+            let Standing { node, cluster, leads, leader, leaderless: _, members, revision: _ } = standing;
             (Told::Welcome(Welcome { version: VERSION, node, cluster, leads, leader, members }), Ok(guest))
         }
         Err((objection, why)) => {
@@ -329,9 +331,9 @@ impl<S: Service> Counter<'_, S> {
             Some(Asked::Unbind(unbound)) => self.outbox.unbind(&unbound.sessions),
             Some(Asked::Ping(_)) => {
                 // First the revision: what happened up to it has rung its bell, so a watch that has something to tell is seen below.
-                let Standing { revision, leader, leads, .. } = self.service.standing();
+                let Standing { revision, leader, leads, leaderless, .. } = self.service.standing();
                 let told = if self.outbox.has_told() { revision } else { 0 };
-                self.outbox.tell(&ToClient::new(id, Told::Pong(Pong { told, leader, leads })));
+                self.outbox.tell(&ToClient::new(id, Told::Pong(Pong { told, leader, leads, leaderless })));
             }
             Some(Asked::Administer(Administer { administration: Some(wanted) })) => {
                 self.service.administer(self.guest, wanted, self.outbox.owe(id, Kind::Command, len));

@@ -63,6 +63,8 @@ struct State {
     held: Vec<(Request, Owed)>,
     leader: String,
     members: Vec<String>,
+    /// Nodes that do not reach the others: they know of no leader, and keep what they are asked.
+    cut_off: Vec<String>,
 }
 
 /// How commands are taken.
@@ -92,6 +94,7 @@ impl Town {
             held: Vec::new(),
             leader: String::new(),
             members: Vec::new(),
+            cut_off: Vec::new(),
         };
         Arc::new(Town {
             state: Mutex::new(state),
@@ -120,6 +123,10 @@ impl Town {
 
     pub(crate) fn set_leader(&self, address: &str) {
         self.state().leader = address.to_owned();
+    }
+
+    pub(crate) fn cut_off(&self, addresses: &[&str]) {
+        self.state().cut_off = addresses.iter().map(|it| (*it).to_owned()).collect();
     }
 
     pub(crate) fn set_members(&self, members: &[&str]) {
@@ -203,11 +210,13 @@ impl Service for Node {
 
     fn standing(&self) -> Standing {
         let state = self.town.state();
+        let cut_off = state.cut_off.contains(&self.address);
         Standing {
             node: self.number,
             cluster: "town".to_owned(),
-            leads: state.leader == self.address,
-            leader: state.leader.clone(),
+            leads: state.leader == self.address && !cut_off,
+            leader: if cut_off { String::new() } else { state.leader.clone() },
+            leaderless: cut_off,
             members: state.members.clone(),
             revision: state.store.revision(),
         }
@@ -224,7 +233,10 @@ impl Service for Node {
         if request.client != 0 {
             self.town.note(|it| it.numbered += 1);
         }
-        let mood = self.town.state().mood;
+        let mood = {
+            let state = self.town.state();
+            if state.cut_off.contains(&self.address) { Mood::Hold } else { state.mood }
+        };
         if mood == Mood::Hold && !matches!(request.command, Some(Command::Introduce(_))) {
             let held = {
                 let mut state = self.town.state();

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use incumbent_protocol::chance::Chance;
 
@@ -46,6 +47,8 @@ pub enum Weather {
     Fair,
     /// Writes and syncs do not return.
     Still,
+    /// Every sync takes so long.
+    Slow(Duration),
     /// There is no room for new files, nor for longer ones.
     Full,
     /// Writes and syncs fail.
@@ -188,6 +191,14 @@ impl SimDisk {
         self.state.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What a sync takes, unless the weather changes before.
+    fn take_its_time(&self) {
+        let state = self.lock();
+        if let Weather::Slow(takes) = state.weather {
+            drop(self.state.1.wait_timeout_while(state, takes, |it| it.weather == Weather::Slow(takes)));
+        }
+    }
+
     /// Makes one step with what it has in hand; the fault that it suffers, if any.
     fn step(&self) -> Result<(MutexGuard<'_, State>, Option<Fault>, bool), io::Error> {
         let mut state = self.lock();
@@ -200,7 +211,7 @@ impl SimDisk {
             return Err(no_power());
         }
         let fault = match state.weather {
-            Weather::Fair | Weather::Still | Weather::Full => state.faults.remove(&number),
+            Weather::Fair | Weather::Still | Weather::Slow(_) | Weather::Full => state.faults.remove(&number),
             Weather::Broken => Some(Fault::Fails),
         };
         let dies = state.dies_at == Some(number);
@@ -419,6 +430,7 @@ impl DiskFile for SimFile {
     }
 
     fn sync(&self) -> io::Result<()> {
+        self.disk.take_its_time();
         let (state, fault, dies) = self.disk.step()?;
         if dies {
             return Err(no_power());

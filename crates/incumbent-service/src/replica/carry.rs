@@ -6,17 +6,17 @@ use incumbent_protocol::time::Instant;
 use super::engine::{Outgoing, Turn};
 use super::exchange::{ClusterTime, Committed, Content, Effect, Entry, Index, Item, Lane, Mark, Snapshot, Write};
 use super::letter::{self, Ask, Body, Returned, Tell};
-use super::{Replica, Unsafe, content};
+use super::{Replica, Unsafe, content, fitness};
 
 impl Replica {
     /// Does all that can be done now.
     pub(super) fn settle(&mut self, now: Instant, out: &mut Vec<Effect>) {
         self.proposals.expire(now, self.engine.leader(), out);
         self.reads.expire(now, self.settings.election_timeout(), self.engine.leader(), out);
-        let late = self.unsafe_turns.front().is_some_and(|it| it.since + self.settings.disk_patience <= now);
-        if late || self.tempo.too_late(&self.settings) {
-            self.give_away(now);
+        if self.tempo.too_late(&self.settings) {
+            self.give_away(now, None);
         }
+        self.make_way(now);
         for peer in self.streams.expire(now, self.engine.term(), &self.settings, out) {
             self.engine.snapshot_sent(peer, false);
         }
@@ -68,8 +68,9 @@ impl Replica {
             let free = turn.held.extract_if(.., |it| it.letter.kind == letter::Kind::HeartbeatAnswer as i32);
             turn.prompt.extend(free);
         }
+        let disk_ms = fitness::told(self.disk(now));
         for letter in turn.prompt {
-            send(letter, out);
+            send(letter, disk_ms, out);
         }
         let vote = turn.vote.or(self.vote_owed.take());
         let writes = turn.reset.is_some() || !turn.entries.is_empty() || turn.must_sync;
@@ -91,7 +92,7 @@ impl Replica {
             self.unsafe_turns.push_back(kept);
         } else if self.unsafe_turns.is_empty() {
             for letter in kept.held {
-                send(letter, out);
+                send(letter, disk_ms, out);
             }
             self.on_safe(kept.turn, out);
         } else {
@@ -172,6 +173,8 @@ impl Replica {
             self.streams.stop_sending();
         }
         self.tempo.on_role(role);
+        let roll = self.engine.roll();
+        self.fitness.forget(|it| roll.contains(it));
         for (to, ask) in self.reads.on_new_role(role.leads) {
             tell(to, &ask, None, out);
         }
@@ -253,8 +256,10 @@ impl Replica {
     }
 }
 
-pub(super) fn send(letter: Outgoing, out: &mut Vec<Effect>) {
-    out.push(Effect::Send { to: letter.to, lane: letter.lane, bytes: letter::seal(Body::Raft(letter.letter)) });
+/// Every letter says how long its sender's disk takes.
+pub(super) fn send(letter: Outgoing, disk_ms: u32, out: &mut Vec<Effect>) {
+    let Outgoing { to, lane, letter } = letter;
+    out.push(Effect::Send { to, lane, bytes: letter::seal(Body::Raft(letter::Raft { disk_ms, ..letter })) });
 }
 
 pub(super) fn tell(to: NodeId, ask: &Ask, index: Option<Index>, out: &mut Vec<Effect>) {

@@ -105,7 +105,7 @@ pub enum Input {
     Unreachable(NodeId),
     /// This node's process is dead: its machine said so (a refused connection), not merely its silence or a reset one.
     Refused(NodeId),
-    /// The driver's own judgement of this node: a disk that is slow or full, a processor that starves.
+    /// The driver's own judgement of this node: a disk that is full. That it is slow, the replica sees by itself.
     Health(Health),
 }
 
@@ -123,7 +123,7 @@ pub enum Place {
 pub enum Health {
     /// It is.
     Fit,
-    /// It is not: it gives the leadership away and stands for none.
+    /// It is not: it gives the leadership away if another would do better, and stands for none.
     Unfit,
 }
 

@@ -85,6 +85,9 @@ pub(super) struct Raft {
     /// The vote is asked for by the leader's own wish.
     #[prost(bool, tag = "11")]
     pub(super) transfer: bool,
+    /// How long the sender's disk takes.
+    #[prost(uint32, tag = "12")]
+    pub(super) disk_ms: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -308,8 +311,9 @@ mod tests {
             reject_hint: 7,
             context,
             transfer: true,
+            disk_ms: 300,
         };
-        assert_eq!(hex(Body::Raft(raft)), "0a1c08011002180320042a05080412016530053806400148075201635801");
+        assert_eq!(hex(Body::Raft(raft)), "0a1f08011002180320042a0508041201653005380640014807520163580160ac02");
         let item = ForwardItem { tag: 9, payload: Bytes::from_static(b"p") };
         assert_eq!(
             hex(Body::Forward(Forward { term: 2, run: 3, items: vec![item], number: 4 })),

@@ -47,6 +47,7 @@ mod carry;
 mod content;
 mod engine;
 mod exchange;
+mod fitness;
 mod letter;
 mod proposals;
 mod reads;
@@ -56,14 +57,17 @@ mod settings;
 mod streams;
 mod tempo;
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use bytes::Bytes;
 use incumbent_protocol::protocol::{NodeId, Term};
 use incumbent_protocol::time::Instant;
 
 use self::carry::{give_back, send, tell};
-use self::engine::{Engine, Outgoing};
+use self::engine::{Engine, Outgoing, Successor};
+use self::fitness::Fitness;
 use self::letter::{Body, Forward, Returned, Tell};
 use self::proposals::Proposals;
 use self::reads::Reads;
@@ -98,6 +102,7 @@ pub struct Replica {
     reads: Reads,
     streams: Streams,
     tempo: Tempo,
+    fitness: Fitness,
     /// Turns whose writes are not yet known to be safe, oldest first.
     unsafe_turns: VecDeque<Unsafe>,
     last_mark: Mark,
@@ -184,6 +189,7 @@ impl Replica {
             settings,
             engine,
             tempo,
+            fitness: Fitness::default(),
             unsafe_turns: VecDeque::new(),
             last_mark: Mark(0),
             first_term: told.term,
@@ -204,6 +210,7 @@ impl Replica {
     /// answered from before its question.
     pub fn step(&mut self, now: Instant, inputs: impl IntoIterator<Item = Input>, out: &mut Vec<Effect>) {
         if !self.halted {
+            self.engine.hesitate(self.disk_is_slow(now));
             self.tempo.advance(now, &self.settings, &mut self.engine);
             self.settle(now, out);
         }
@@ -231,7 +238,7 @@ impl Replica {
             }
             Input::Transfer { to } => self.transfer(now, to),
             Input::Change { tag, steps } => self.on_change(now, tag, &steps, out),
-            Input::Persisted(mark) => self.on_persisted(mark, out),
+            Input::Persisted(mark) => self.on_persisted(now, mark, out),
             Input::Saved { index, extent } => self.on_saved(index, extent, out),
             Input::Unsaved { index } => {
                 self.taking.take_if(|it| it.index == index);
@@ -258,9 +265,7 @@ impl Replica {
             }
             Input::Health(health) => {
                 self.engine.judge(health == Health::Fit);
-                if health == Health::Unfit {
-                    self.give_away(now);
-                }
+                self.fitness.judge(health);
             }
         }
     }
@@ -280,6 +285,16 @@ impl Replica {
             disk.map(|at| self.tempo.not_before(at)),
         ];
         deadlines.into_iter().flatten().min()
+    }
+
+    /// Whether this node's disk is too slow for a leader's.
+    pub fn disk_is_slow(&self, now: Instant) -> bool {
+        self.disk(now) >= self.settings.disk_patience
+    }
+
+    /// How long this node's disk takes.
+    fn disk(&self, now: Instant) -> Duration {
+        self.fitness.disk(now, self.unsafe_turns.front().map(|it| it.since), &self.settings)
     }
 
     /// What the log will say the time is, if this node leads.
@@ -350,8 +365,11 @@ impl Replica {
                     return;
                 }
                 // What is unfit is as if it had been lost.
-                if self.engine.receive(from, &raft).is_ok() && self.engine.leader() == Some(from) {
-                    self.tempo.on_leader_heard();
+                if self.engine.receive(from, &raft).is_ok() {
+                    self.fitness.on_told(from, raft.disk_ms);
+                    if self.engine.leader() == Some(from) {
+                        self.tempo.on_leader_heard();
+                    }
                 }
             }
             Body::Forward(forward) => self.on_forward(from, forward, out),
@@ -466,7 +484,11 @@ impl Replica {
         if possible && !steps.is_empty() { Ok(()) } else { Err(Reason::BadChange) }
     }
 
-    fn on_persisted(&mut self, mark: Mark, out: &mut Vec<Effect>) {
+    fn on_persisted(&mut self, now: Instant, mark: Mark, out: &mut Vec<Effect>) {
+        if let Some(oldest) = self.unsafe_turns.front().filter(|it| it.mark <= mark) {
+            self.fitness.on_written(now, now - oldest.since, &self.settings);
+        }
+        let disk_ms = fitness::told(self.disk(now));
         let mut last = None;
         while self.unsafe_turns.front().is_some_and(|it| it.mark <= mark)
             && let Some(turn) = self.unsafe_turns.pop_front()
@@ -475,7 +497,7 @@ impl Replica {
             // A later turn may have taken back in a later term what these promise: one sync has made both safe, and so only the later holds.
             let term = self.engine.term().0;
             for letter in turn.held.into_iter().filter(|it| it.letter.term >= term) {
-                send(letter, out);
+                send(letter, disk_ms, out);
             }
         }
         if let Some(turn) = last {
@@ -519,22 +541,42 @@ impl Replica {
         if !self.engine.leads() || self.engine.transferring() {
             return;
         }
-        if let Some(to) = to.or_else(|| self.engine.best_successor()) {
+        if let Some(to) = to.or_else(|| self.successor()) {
             self.reads.void_lease(self.engine.term());
             self.tempo.on_transfer(now, &self.settings);
             self.engine.transfer(to);
         }
     }
 
+    /// The voter that is heard, knows most, and of whose disk nothing bad is known.
+    fn successor(&self) -> Option<NodeId> {
+        let quick = |it: &Successor| self.fitness.is_quick(it.node, &self.settings);
+        self.engine.successors().max_by_key(|it| (it.heard, quick(it), it.matched, Reverse(it.node))).map(|it| it.node)
+    }
+
+    /// A leader whose disk is slow or full makes way for one that would do better now (C47, C52). If there is none, it stays: a slow service is better than none.
+    fn make_way(&mut self, now: Instant) {
+        let own = self.disk(now);
+        if own < self.settings.disk_patience || !self.engine.leads() || self.engine.transferring() {
+            return;
+        }
+        let ready = |it: &Successor| it.heard && it.matched >= self.engine.commit();
+        let better = |it: &Successor| ready(it) && self.fitness.is_better(it.node, own, &self.settings);
+        let best = self.engine.successors().filter(better).max_by_key(|it| (it.matched, Reverse(it.node)));
+        if let Some(Successor { node, .. }) = best {
+            self.give_away(now, Some(node));
+        }
+    }
+
     /// This node should not lead: it asks another to, and if that has not helped, it stops.
-    fn give_away(&mut self, now: Instant) {
+    fn give_away(&mut self, now: Instant, to: Option<NodeId>) {
         if !self.engine.leads() || self.engine.alone() {
             return;
         }
         if self.tempo.transfer_failed(now) {
             self.engine.step_down();
         } else {
-            self.transfer(now, None);
+            self.transfer(now, to);
         }
     }
 }

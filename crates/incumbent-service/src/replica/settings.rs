@@ -15,7 +15,7 @@ pub struct Settings {
     pub stagger: Duration,
     /// After this long, what was proposed or asked is answered: not done if it never left, else unknown.
     pub patience: Duration,
-    /// A leader whose disk has not answered for this long gives the leadership away.
+    /// A leader whose disk has not answered for this long gives the leadership away, if another's is better.
     pub disk_patience: Duration,
     /// A leader that is woken this much too late, this often in a row, gives the leadership away.
     pub lateness: Lateness,

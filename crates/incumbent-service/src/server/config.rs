@@ -46,13 +46,6 @@ pub(super) const WATCHES_MAX: usize = 1_000_000;
 /// So much of what has come from other nodes is taken in together, and then as much of what users want.
 pub(super) const WAKEUPS_PER_TURN: usize = 256;
 
-/// A disk that was slow is trusted again after so many quick writes in a row ...
-pub(super) const QUICK_WRITES: u32 = 16;
-
-/// ... or so many times as long after the last slow one as a write may take. Nobody may have anything to write, and without this a moment's hiccup would
-/// make a node unfit for ever.
-pub(super) const PATIENCES_TO_TRUST: u32 = 10;
-
 /// More connections of clients than this are not let in.
 pub(super) const CONNECTIONS_MAX: usize = 10_000;
 

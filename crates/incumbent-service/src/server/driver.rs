@@ -151,11 +151,6 @@ struct Driver {
     known: BTreeMap<NodeId, Known>,
     disk: DiskThread,
     disk_status: DiskStatus,
-    quick_writes: u32,
-    /// A slow disk is trusted again then.
-    slow_until: Option<Instant>,
-    /// When an unfit leader tries again to be rid of it.
-    unfit_again: Option<Instant>,
     keeper: Keeper,
     desk: Desk,
     watchers: Watchers,
@@ -239,6 +234,7 @@ impl Driver {
             node: config.me.0.into(),
             cluster: config.cluster.clone(),
             revision: store.revision(),
+            leaderless: role.leader.is_none(),
             ..Standing::default()
         }));
         let (counter, calls) = Counter::new(Arc::clone(&notice), tracer);
@@ -267,9 +263,6 @@ impl Driver {
             known: found.known.into_iter().map(|it| (it.node, it)).collect(),
             disk,
             disk_status: DiskStatus::default(),
-            quick_writes: 0,
-            slow_until: None,
-            unfit_again: None,
             keeper,
             desk: Desk::default(),
             watchers: Watchers::default(),
@@ -327,11 +320,8 @@ impl Driver {
     fn deadline(&self) -> Instant {
         let now = clock::now();
         let closing = self.closing.as_ref().map(|it| it.until.min(it.transfer_again));
-        [self.replica.deadline(), self.desk.gathered_until, self.expire_at(now), self.unfit_again, self.slow_until, closing]
-            .into_iter()
-            .flatten()
-            .min()
-            .unwrap_or(Instant::NEVER)
+        let deadlines = [self.replica.deadline(), self.desk.gathered_until, self.expire_at(now), closing];
+        deadlines.into_iter().flatten().min().unwrap_or(Instant::NEVER)
     }
 
     /// What is due whatever has happened: however much arrives, nothing is late for it.
@@ -347,13 +337,6 @@ impl Driver {
             let tag = self.desk.wait(Waiter::Nobody);
             self.expiring = Some(tag);
             self.propose(tag, Request::of(Command::Expire(Expire { limit: 0 })), Place::Here(self.role.term));
-        }
-        if self.slow_until.is_some_and(|at| at <= now) {
-            self.trust_disk();
-        }
-        if self.unfit_again.is_some_and(|at| at <= now) {
-            self.unfit_again = Some(now + self.settings.election_timeout());
-            self.step(Input::Health(Health::Unfit));
         }
         self.close_if_done(now);
     }
@@ -391,18 +374,18 @@ impl Driver {
     fn on_report(&mut self, report: Report) {
         match report {
             Report::Persisted { mark, took } => {
-                self.judge_disk(took);
                 self.with_the_rest(Input::Persisted(mark));
+                self.note_write(took);
             }
             Report::Full(error) => {
                 tracing::error!(node = %self.me, %error, "the disk is full: this node confirms nothing and only answers questions; make room");
                 self.disk_status.full = Some(error);
-                self.judge();
+                self.step(Input::Health(Health::Unfit));
             }
             Report::Room => {
                 tracing::info!(node = %self.me, "the disk has room again");
                 self.disk_status.full = None;
-                self.judge();
+                self.step(Input::Health(Health::Fit));
             }
             Report::Broken(why) => self.end = Some(End::Broken(why)),
             Report::Saved { index, extent } => {
@@ -544,7 +527,7 @@ impl Driver {
 
     /// What may cost this node the lead.
     fn condition(&self) -> Condition {
-        match (&self.closing, &self.disk_status) {
+        match (&self.closing, &self.disk()) {
             (Some(_), _) => Condition::Closing,
             (None, DiskStatus { full: Some(_), .. }) => Condition::DiskFull,
             (None, DiskStatus { slow: true, .. }) => Condition::DiskSlow,
@@ -742,7 +725,7 @@ impl Driver {
             last: view.last,
             revision: self.store.revision(),
             snapshot: self.snapshot,
-            disk: self.disk_status.clone(),
+            disk: self.disk(),
             watches: self.watchers.len() + self.belfry.len(),
             waiting: self.desk.len(),
             lines: self.switchboard.lines(),

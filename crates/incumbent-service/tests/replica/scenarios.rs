@@ -333,6 +333,62 @@ fn c52_disks_that_are_slower_than_an_election_cost_time_and_not_the_leader() {
     }
 }
 
+/// Each disk is slower than a leader's may be: whoever leads is no worse than the others, and a slow service is better than none.
+#[test]
+fn c52_where_all_disks_are_slow_a_leader_stays_and_decides() {
+    for seed in 0..20 {
+        let (mut world, ..) = led(seed, 3 + 2 * (seed % 2) as u32, 0);
+        for node in &mut world.nodes {
+            node.sync_takes = Duration::from_millis(400);
+        }
+        // Until all know of each other that they are slow.
+        world.run(world.now + 20_000 * MILLISECOND);
+        let (led, decided) = (world.oracle.elections(), world.oracle.highest());
+        let leader = world.leader();
+        world.run(world.now + 20_000 * MILLISECOND);
+        assert_eq!((world.oracle.elections(), world.leader()), (led, leader), "seed {seed}: {:?}", world.counts);
+        assert!(world.oracle.highest() >= decided + 20, "seed {seed}: {} decided", world.oracle.highest() - decided);
+        // It dies: all others are slow, and one of them stands all the same.
+        world.kill_silently(leader.map_or(id(0), |it| it.0));
+        let decided = world.oracle.highest();
+        let found = world.until(300 * timeout(), |it| it.oracle.highest() > decided + 1);
+        assert!(found, "seed {seed}: term {:?}", world.term());
+        sound(&world);
+    }
+}
+
+/// Its disk answers, and does so later than the others'.
+#[test]
+fn c52_a_slow_disk_among_quick_ones_makes_way_and_stays_away() {
+    for seed in 0..20 {
+        let (mut world, leader, _) = led(seed, 3, 0);
+        world.node(leader).sync_takes = Duration::from_millis(400);
+        let taken = |it: &World| it.leader().is_some_and(|(now, _)| now != leader);
+        assert!(world.until(3 * timeout(), taken), "seed {seed}: it still leads");
+        let next = world.leader();
+        world.run(world.now + 50 * timeout());
+        assert_eq!(world.leader(), next, "seed {seed}");
+        sound(&world);
+    }
+}
+
+/// One whose disk does not answer at all does not lead for the reason that the others are slow, too.
+#[test]
+fn c52_the_slowest_of_slow_disks_makes_way() {
+    for seed in 0..20 {
+        let (mut world, leader, _) = led(seed, 3, 0);
+        for node in &mut world.nodes {
+            node.sync_takes = Duration::from_millis(200);
+        }
+        world.node(leader).disk_hangs_until = world.now + 300 * timeout();
+        let taken = |it: &World| it.leader().is_some_and(|(now, _)| now != leader);
+        assert!(world.until(40 * timeout(), taken), "seed {seed}: it still leads");
+        let decided = world.oracle.highest();
+        assert!(world.until(40 * timeout(), |it| it.oracle.highest() > decided + 1), "seed {seed}: nothing is decided");
+        sound(&world);
+    }
+}
+
 #[test]
 fn c12_a_leader_that_is_always_woken_late_gives_the_leadership_away() {
     let (mut world, leader, _) = led(5, 3, 0);

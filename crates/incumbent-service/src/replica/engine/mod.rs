@@ -37,6 +37,9 @@ const TERMS_OF_HASTE: u64 = 2;
 /// Nodes wait at most so many times as long, as a power of two.
 const DOUBLINGS_MAX: u64 = 4;
 
+/// A node that would lead badly lets so many of its timeouts pass: whoever would lead better has stood by then.
+const HESITATIONS_MAX: u32 = 2;
+
 /// What the engine wants at one time.
 pub(super) struct Turn {
     /// Comes back with [`Engine::persisted`].
@@ -64,6 +67,15 @@ pub(super) struct Outgoing {
     pub(super) letter: Raft,
 }
 
+/// A voter that could lead in place of this node.
+pub(super) struct Successor {
+    pub(super) node: NodeId,
+    /// It was heard lately.
+    pub(super) heard: bool,
+    /// It has all up to here.
+    pub(super) matched: Index,
+}
+
 /// Why the engine did not take a proposal.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Dropped;
@@ -81,6 +93,10 @@ pub(super) struct Engine {
     settling: Option<(u64, Index)>,
     roll: Roll,
     fit: bool,
+    /// This node would lead badly, and stands only if nobody else has done so.
+    hesitates: bool,
+    /// So often it has waited for somebody else.
+    hesitations: u32,
     /// The last term in which a leader was known, or the one in which this node began.
     led: u64,
 }
@@ -121,7 +137,20 @@ impl Engine {
         let election_ticks = settings.election_ticks as usize;
         let promised = (raw.raft.term, raw.raft.vote);
         let led = raw.raft.term;
-        let mut engine = Engine { id, seed, raw, election_ticks, promised, arriving: None, settling: None, roll, fit: true, led };
+        let mut engine = Engine {
+            id,
+            seed,
+            raw,
+            election_ticks,
+            promised,
+            arriving: None,
+            settling: None,
+            roll,
+            fit: true,
+            hesitates: false,
+            hesitations: 0,
+            led,
+        };
         engine.redraw();
         engine
     }
@@ -134,7 +163,7 @@ impl Engine {
         let raft = &mut self.raw.raft;
         let term = raft.term;
         if raft.leader_id != 0 {
-            self.led = term;
+            (self.led, self.hesitations) = (term, 0);
         }
         let doublings = term.saturating_sub(self.led + TERMS_OF_HASTE).min(DOUBLINGS_MAX);
         let least = self.election_ticks << doublings;
@@ -253,7 +282,9 @@ impl Engine {
         }
         let raft = &mut self.raw.raft;
         let due = raft.state != StateRole::Leader && raft.election_elapsed + 1 >= raft.randomized_election_timeout();
-        if due && raft.promotable() && !self.may_stand() {
+        let waits = due && self.hesitates && self.hesitations < HESITATIONS_MAX;
+        self.hesitations += u32::from(waits);
+        if due && self.raw.raft.promotable() && (waits || !self.may_stand()) {
             // The leader is gone, and it is for others to stand: forget it, or its lease on our vote would never end.
             let term = self.raw.raft.term;
             self.raw.raft.become_follower(term, 0);
@@ -280,7 +311,7 @@ impl Engine {
 
     /// Asks whether it would be elected, and stands if so.
     pub(super) fn stand(&mut self) {
-        if self.may_stand() && self.raw.raft.promotable() && !self.leads() {
+        if self.may_stand() && !self.hesitates && self.raw.raft.promotable() && !self.leads() {
             let _ = self.raw.campaign();
             self.raw.raft.election_elapsed = 0;
             self.redraw();
@@ -289,6 +320,11 @@ impl Engine {
 
     pub(super) fn judge(&mut self, fit: bool) {
         self.fit = fit;
+    }
+
+    /// Whether this node is to leave it to others to stand, as long as there are such.
+    pub(super) fn hesitate(&mut self, hesitates: bool) {
+        self.hesitates = hesitates;
     }
 
     pub(super) fn receive(&mut self, from: NodeId, raft: &Raft) -> Result<(), Unfit> {
@@ -383,11 +419,17 @@ impl Engine {
     }
 
     /// The voter that is heard and knows most.
-    pub(super) fn best_successor(&self) -> Option<NodeId> {
-        let prs = self.raw.raft.prs();
+    fn best_successor(&self) -> Option<NodeId> {
+        self.successors().max_by_key(|it| (it.heard, it.matched, std::cmp::Reverse(it.node))).map(|it| it.node)
+    }
+
+    /// The other voters, as a leader knows them.
+    pub(super) fn successors(&self) -> impl Iterator<Item = Successor> {
         let voters = self.roll.voters().iter().filter(|id| **id != self.id);
-        let known = voters.filter_map(|id| prs.get(number(*id)).map(|progress| (*id, progress)));
-        known.max_by_key(|(id, it)| (it.recent_active, it.matched, std::cmp::Reverse(*id))).map(|(id, _)| id)
+        voters.filter_map(|id| {
+            let progress = self.raw.raft.prs().get(number(*id))?;
+            Some(Successor { node: *id, heard: progress.recent_active, matched: progress.matched })
+        })
     }
 
     /// Hands the leadership to `to` as soon as that has all entries; until then nothing is appended.

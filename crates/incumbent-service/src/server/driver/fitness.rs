@@ -1,51 +1,28 @@
-//! Whether this node's disk lets it lead.
+//! How this node's disk does, for people. Whether that lets the node lead is the replica's to say (`replica/fitness.rs`).
 
 use std::time::Duration;
 
 use incumbent_peer::clock;
 
 use super::Driver;
-use crate::replica::{Health, Input};
-use crate::server::config::{PATIENCES_TO_TRUST, QUICK_WRITES};
+use crate::server::handle::DiskStatus;
 
 impl Driver {
-    pub(super) fn judge_disk(&mut self, took: Duration) {
+    pub(super) fn note_write(&mut self, took: Duration) {
         let status = &mut self.disk_status;
         status.writes += 1;
         status.last = took;
         status.longest = status.longest.max(took);
         if took >= self.settings.disk_patience {
-            self.quick_writes = 0;
-            status.slow = true;
-            self.slow_until = Some(clock::now() + self.settings.disk_patience * PATIENCES_TO_TRUST);
-            self.judge();
-        } else if status.slow {
-            self.quick_writes += 1;
-            if self.quick_writes >= QUICK_WRITES {
-                self.trust_disk();
+            if !std::mem::replace(&mut status.slow, true) {
+                tracing::warn!(node = %self.me, disk = ?self.disk_status, "this node's disk is too slow for a leader's");
             }
+        } else if status.slow {
+            status.slow = self.replica.disk_is_slow(clock::now());
         }
     }
 
-    pub(super) fn trust_disk(&mut self) {
-        self.slow_until = None;
-        self.disk_status.slow = false;
-        self.judge();
-    }
-
-    /// A leader whose disk is slow or full gives the leadership away (C47, C52). Alone, there is nobody to give it to.
-    pub(super) fn judge(&mut self) {
-        let unfit = self.disk_status.slow || self.disk_status.full.is_some();
-        if unfit == self.unfit_again.is_some() || self.replica.roll().voters().len() < 2 {
-            return;
-        }
-        if unfit {
-            tracing::warn!(node = %self.me, disk = ?self.disk_status, "this node's disk is unfit for a leader's");
-            self.unfit_again = Some(clock::now() + self.settings.election_timeout());
-            self.step(Input::Health(Health::Unfit));
-        } else {
-            self.unfit_again = None;
-            self.step(Input::Health(Health::Fit));
-        }
+    pub(super) fn disk(&self) -> DiskStatus {
+        DiskStatus { slow: self.replica.disk_is_slow(clock::now()), ..self.disk_status.clone() }
     }
 }

@@ -30,8 +30,8 @@ impl Driver {
         let client = |it: &Member| Some(it.client.clone()).filter(|it| !it.is_empty());
         let leader = self.role.leader.and_then(|it| client(self.book.recorded.get(&it)?)).unwrap_or_default();
         let members = self.book.recorded.values().filter_map(client).collect();
-        let leads = self.role.leads;
-        self.notice.change(|it| (it.leads, it.leader, it.members) = (leads, leader, members));
+        let (leads, leaderless) = (self.role.leads, self.role.leader.is_none());
+        self.notice.change(|it| (it.leads, it.leader, it.leaderless, it.members) = (leads, leader, leaderless, members));
     }
 
     pub(super) fn inquire(&self, whom: Whom, answer: oneshot::Sender<Result<NodeReport, String>>) {
