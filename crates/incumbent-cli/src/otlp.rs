@@ -18,12 +18,15 @@ pub(crate) struct OtlpArguments {
     /// Who signs the certificate of the collector, if not those whom this machine trusts; else OTEL_EXPORTER_OTLP_CERTIFICATE
     #[arg(long, value_name = "FILE")]
     otlp_ca: Option<PathBuf>,
+    /// Tell so many of the traces that begin here: 1 all, 0.01 one in a hundred; else OTEL_TRACES_SAMPLER and OTEL_TRACES_SAMPLER_ARG; else all
+    #[arg(long, value_name = "RATIO")]
+    otlp_share: Option<f64>,
 }
 
 impl OtlpArguments {
     /// Traces if they are wanted, of the one of this name. A mistake in an option is refused; what stands in the environment may be meant for other programs, so a mistake there is said, and nothing is traced.
     pub(crate) fn start(&self, instance: String, more: Vec<(&'static str, Value)>) -> Result<Traces, Failure> {
-        let wish = Wish { endpoint: self.otlp.clone(), authority: self.otlp_ca.clone() };
+        let wish = Wish { endpoint: self.otlp.clone(), authority: self.otlp_ca.clone(), share: self.otlp_share };
         let collector = match wish.collector(|name| std::env::var(name).ok()) {
             Ok(Some(collector)) => collector,
             Ok(None) => return Ok(Traces::off()),

@@ -13,6 +13,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 
+use super::context::Share;
+
 /// Where OTLP has traces, below the address of a collector.
 const TRACES_PATH: &str = "/v1/traces";
 
@@ -20,14 +22,18 @@ const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 const CERTIFICATE: &str = "OTEL_EXPORTER_OTLP_CERTIFICATE";
 const HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
 const DISABLED: &str = "OTEL_SDK_DISABLED";
+const SAMPLER: &str = "OTEL_TRACES_SAMPLER";
+const SAMPLER_ARGUMENT: &str = "OTEL_TRACES_SAMPLER_ARG";
 
 /// What a user wants of traces by options. What is not said may be said by the environment.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct Wish {
     /// The collector's address, without `/v1/traces`; else `OTEL_EXPORTER_OTLP_ENDPOINT`.
     pub endpoint: Option<String>,
     /// A file with those who sign its certificate, if not those whom the machine trusts; else `OTEL_EXPORTER_OTLP_CERTIFICATE`.
     pub authority: Option<PathBuf>,
+    /// How many of the traces that begin here are told, from 0 to 1; else `OTEL_TRACES_SAMPLER` and `OTEL_TRACES_SAMPLER_ARG`; else all. Whoever asks us decides for its own.
+    pub share: Option<f64>,
 }
 
 /// A collector that may be spoken to.
@@ -39,6 +45,7 @@ pub struct Collector {
     /// Of `OTEL_EXPORTER_OTLP_HEADERS`: most often a secret.
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     pub(crate) tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
+    pub(crate) share: Share,
 }
 
 /// Why there are no traces.
@@ -71,9 +78,30 @@ impl Wish {
         let Some(endpoint) = self.endpoint.clone().or(named) else { return Ok(None) };
         let authority = self.authority.clone().or_else(|| variable(CERTIFICATE).map(PathBuf::from));
         let collector = Collector::at(endpoint.trim(), authority.as_deref(), variable(HEADERS).as_deref());
-        collector.map(Some).map_err(|what| {
+        let collector = collector.map_err(|what| {
             let said = if by_option { String::new() } else { format!("{ENDPOINT}: ") };
             NotUsable { what: format!("{said}{what}"), by_option }
+        })?;
+        Ok(Some(Collector { share: self.share(variable)?, ..collector }))
+    }
+
+    fn share(&self, variable: impl Fn(&str) -> Option<String>) -> Result<Share, NotUsable> {
+        if let Some(ratio) = self.share {
+            let none = || format!("{ratio} is no share of traces: say a number from 0, none, to 1, all");
+            return Share::of(ratio).ok_or_else(|| NotUsable { what: none(), by_option: true });
+        }
+        let Some(sampler) = variable(SAMPLER) else { return Ok(Share::ALL) };
+        let ratio = match sampler.trim().strip_prefix("parentbased_").unwrap_or(sampler.trim()) {
+            "always_on" => Some(1.0),
+            "always_off" => Some(0.0),
+            "traceidratio" => variable(SAMPLER_ARGUMENT).map_or(Some(1.0), |it| it.trim().parse().ok()),
+            _ => None,
+        };
+        ratio.and_then(Share::of).ok_or_else(|| NotUsable {
+            what: format!(
+                "{SAMPLER}={sampler}: write parentbased_traceidratio, with a number from 0 to 1 in {SAMPLER_ARGUMENT}, or always_on or always_off"
+            ),
+            by_option: false,
         })
     }
 }
@@ -105,7 +133,7 @@ impl Collector {
         };
         let path = path.trim_end_matches('/');
         let path = if path.ends_with(TRACES_PATH) { path.to_owned() } else { format!("{path}{TRACES_PATH}") };
-        Ok(Collector { host, port, path, headers: headers.map_or(Ok(Vec::new()), read_headers)?, tls })
+        Ok(Collector { host, port, path, headers: headers.map_or(Ok(Vec::new()), read_headers)?, tls, share: Share::ALL })
     }
 
     /// Host and port, as a request names them.
@@ -189,7 +217,7 @@ mod tests {
     use super::*;
 
     fn wished(endpoint: &str) -> Result<Option<Collector>, NotUsable> {
-        Wish { endpoint: Some(endpoint.to_owned()), authority: None }.collector(|_| None)
+        Wish { endpoint: Some(endpoint.to_owned()), ..Wish::default() }.collector(|_| None)
     }
 
     #[test]
@@ -233,11 +261,32 @@ mod tests {
         };
         let refused = Wish::default().collector(variable).unwrap_err();
         assert!(!refused.by_option && refused.what.starts_with(ENDPOINT), "{refused}");
-        let option = Wish { endpoint: Some("http://127.0.0.1:4318".to_owned()), authority: None };
+        let option = Wish { endpoint: Some("http://127.0.0.1:4318".to_owned()), ..Wish::default() };
         assert_eq!(option.collector(variable).unwrap().unwrap().port, 4318);
         assert!(Wish::default().collector(|_| Some(String::new())).unwrap().is_none());
         let disabled = |name: &str| (name == DISABLED).then(|| "true".to_owned()).or_else(|| variable(name));
         assert!(Wish::default().collector(disabled).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_share_is_said_by_option_or_as_other_programs_are_told() {
+        let share = |share, sampler: &'static str, argument: &'static str| {
+            let said = move |name: &str| match name {
+                SAMPLER => Some(sampler.to_owned()),
+                SAMPLER_ARGUMENT => Some(argument.to_owned()),
+                _ => None,
+            };
+            let wish = Wish { endpoint: Some("http://127.0.0.1:4318".to_owned()), share, ..Wish::default() };
+            wish.collector(said).map(|it| it.expect("one is named").share)
+        };
+        assert_eq!(share(None, "", "").unwrap(), Share::ALL);
+        assert_eq!(share(None, "parentbased_traceidratio", "0.25").unwrap(), Share::of(0.25).unwrap());
+        assert_eq!(share(None, "always_off", "").unwrap(), Share::of(0.0).unwrap());
+        assert_eq!(share(Some(0.5), "always_off", "").unwrap(), Share::of(0.5).unwrap(), "the option counts");
+        let (bad, unknown) = (share(Some(2.0), "", "").unwrap_err(), share(None, "jaeger_remote", "").unwrap_err());
+        assert!(bad.by_option && bad.what.contains("from 0"), "{bad}");
+        assert!(!unknown.by_option && unknown.what.contains(SAMPLER), "{unknown}");
+        assert!(share(None, "traceidratio", "often").is_err());
     }
 
     #[test]

@@ -43,6 +43,26 @@ fn digits(text: &str, count: usize) -> Option<u128> {
     if fits { u128::from_str_radix(text, 16).ok() } else { None }
 }
 
+/// How many of all traces are told. The number of a trace decides, as other programs do it too: so those who decide alike tell the same ones.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Share(u64);
+
+impl Share {
+    /// Of the numbers below it, halved, all are told.
+    const WHOLE: u64 = 1 << 63;
+
+    pub(crate) const ALL: Share = Share(Share::WHOLE);
+
+    /// From 0, none, to 1, all. `None` if it is no share.
+    pub(crate) fn of(ratio: f64) -> Option<Share> {
+        (0.0..=1.0).contains(&ratio).then(|| Share((ratio * Share::WHOLE as f64) as u64))
+    }
+
+    pub(crate) fn takes(self, trace: u128) -> bool {
+        (trace as u64 >> 1) < self.0
+    }
+}
+
 /// Numbers that look like chance and do not repeat in a process; those of two processes differ with all likelihood. They are no secrets.
 #[derive(Debug)]
 pub(crate) struct Ids {
@@ -104,6 +124,19 @@ mod tests {
         for bad in ["", "00", "-", &GOOD[..54], &zero_trace, &zero_span, &upper, &longer, &none, "00-+f-1-1", "ü-ü-ü-ü"] {
             assert_eq!(Context::parse(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn a_share_of_the_traces_is_taken_and_always_the_same() {
+        let ids = Ids::new();
+        let traces: Vec<u128> = (0..100_000).map(|_| ids.trace()).collect();
+        let taken = |ratio| traces.iter().filter(|it| Share::of(ratio).unwrap().takes(**it)).count();
+        assert_eq!((taken(0.0), taken(1.0)), (0, traces.len()));
+        let (tenth, half) = (taken(0.1), taken(0.5));
+        assert!((9_000..11_000).contains(&tenth) && (48_000..52_000).contains(&half), "{tenth} {half}");
+        let both = traces.iter().filter(|it| Share::of(0.1).unwrap().takes(**it) && Share::of(0.5).unwrap().takes(**it)).count();
+        assert_eq!(both, tenth, "who tells more tells these too");
+        assert!([-0.1, 1.1, f64::NAN, f64::INFINITY].into_iter().all(|it| Share::of(it).is_none()));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //!
 //! - Whoever traces never waits: a span that has no place in the queue is counted and forgotten.
 //! - Switched off, which is the default, a span is nothing, and everything done to it is one branch.
+//! - Where there are too many, a share of the traces is told, each whole or not at all (`Wish::share`).
 //! - A collector that is away is said once, tried again more and more seldom, and said again when it is back.
 //! - Nothing leaves this machine in the clear: beyond loopback there must be TLS (collector.rs).
 //!
@@ -40,7 +41,7 @@ use tokio::sync::{Notify, watch};
 
 pub use self::collector::{Collector, NotUsable, Wish};
 pub use self::context::Context;
-use self::context::Ids;
+use self::context::{Ids, Share};
 use self::span::Ended;
 pub use self::span::{Kind, Span, Value};
 
@@ -84,6 +85,7 @@ pub struct Traces(Option<Arc<Desk>>);
 /// What those who trace and the exporter have in common.
 pub(crate) struct Desk {
     ids: Ids,
+    share: Share,
     queue: Mutex<VecDeque<Ended>>,
     exported: AtomicU64,
     dropped: AtomicU64,
@@ -106,7 +108,7 @@ impl Traces {
     /// The system gives no thread.
     pub fn start(collector: Collector, source: Source) -> io::Result<Traces> {
         let (alive, exporter) = std_mpsc::channel();
-        let desk = Arc::new(Desk::new(exporter));
+        let desk = Arc::new(Desk::new(collector.share, exporter));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let theirs = Arc::clone(&desk);
         let body = move || {
@@ -156,9 +158,10 @@ impl fmt::Debug for Traces {
 }
 
 impl Desk {
-    fn new(exporter: std_mpsc::Receiver<()>) -> Desk {
+    fn new(share: Share, exporter: std_mpsc::Receiver<()>) -> Desk {
         Desk {
             ids: Ids::new(),
+            share,
             queue: Mutex::default(),
             exported: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
@@ -200,14 +203,14 @@ mod tests {
     use super::*;
 
     /// A desk that nobody empties.
-    fn desk() -> Arc<Desk> {
+    fn desk(share: Share) -> Arc<Desk> {
         let (_, exporter) = std_mpsc::channel();
-        Arc::new(Desk::new(exporter))
+        Arc::new(Desk::new(share, exporter))
     }
 
     #[test]
     fn what_has_no_place_is_counted_and_nobody_waits_for_it() {
-        let traces = Traces(Some(desk()));
+        let traces = Traces(Some(desk(Share::ALL)));
         for _ in 0..QUEUE_MAX + 7 {
             drop(traces.begin("put", Kind::Server, None));
         }
@@ -228,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_child_is_told_if_its_parent_is() {
-        let traces = Traces(Some(desk()));
+        let traces = Traces(Some(desk(Share::ALL)));
         let parent = traces.begin("GET", Kind::Server, None);
         let context = parent.context().unwrap();
         let child = traces.begin("look", Kind::Internal, Some(context)).context().unwrap();
@@ -237,5 +240,17 @@ mod tests {
         assert!(!traces.begin("look", Kind::Internal, Some(untold)).is_told());
         let other = traces.begin("GET", Kind::Server, None).context().unwrap();
         assert_ne!(other.trace, context.trace);
+    }
+
+    #[test]
+    fn of_a_trace_that_is_not_told_nothing_is_told() {
+        let traces = Traces(Some(desk(Share::of(0.0).unwrap())));
+        let parent = traces.begin("GET", Kind::Server, None);
+        let context = parent.context().expect("others must be told that it is not");
+        assert!(!parent.is_told() && !context.is_told);
+        let child = traces.begin("look", Kind::Internal, Some(context));
+        assert_eq!((child.is_told(), child.context().unwrap().trace), (false, context.trace));
+        let asked = Context { is_told: true, ..context };
+        assert!(traces.begin("look", Kind::Internal, Some(asked)).is_told(), "whoever asks decides");
     }
 }

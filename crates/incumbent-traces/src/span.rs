@@ -62,7 +62,16 @@ impl From<bool> for Value {
 /// Something under way. It ends when it is dropped, and is told then; or it is nothing, and so is all that is done to it.
 #[must_use = "dropped, it has ended"]
 #[derive(Default)]
-pub struct Span(Option<Box<Open>>);
+pub struct Span(State);
+
+#[derive(Default)]
+enum State {
+    #[default]
+    Nothing,
+    /// Its trace is not told, nor what belongs to it elsewhere.
+    Untold(Box<Context>),
+    Told(Box<Open>),
+}
 
 struct Open {
     desk: Arc<Desk>,
@@ -89,16 +98,18 @@ pub(crate) struct Ended {
 impl Span {
     /// Nothing.
     pub fn none() -> Span {
-        Span(None)
+        Span(State::Nothing)
     }
 
     pub(crate) fn begin(desk: &Arc<Desk>, name: &'static str, kind: Kind, parent: Option<Context>) -> Span {
-        if parent.is_some_and(|it| !it.is_told) {
-            return Span::none();
-        }
         let trace = parent.map_or_else(|| desk.ids.trace(), |it| it.trace);
+        let is_told = parent.map_or_else(|| desk.share.takes(trace), |it| it.is_told);
+        let context = Context { trace, span: desk.ids.span(), is_told };
+        if !is_told {
+            return Span(State::Untold(Box::new(context)));
+        }
         let span = Ended {
-            context: Context { trace, span: desk.ids.span(), is_told: true },
+            context,
             parent: parent.map(|it| it.span),
             name: Cow::Borrowed(name),
             kind,
@@ -108,30 +119,34 @@ impl Span {
             events: Vec::new(),
             fault: None,
         };
-        Span(Some(Box::new(Open { desk: Arc::clone(desk), began: Instant::now(), span })))
+        Span(State::Told(Box::new(Open { desk: Arc::clone(desk), began: Instant::now(), span })))
     }
 
     /// Whether it will be told to anybody. What is dear to find out need not be, if not.
     #[inline]
     pub fn is_told(&self) -> bool {
-        self.0.is_some()
+        matches!(self.0, State::Told(_))
     }
 
     /// For what is done for it elsewhere.
     pub fn context(&self) -> Option<Context> {
-        self.0.as_ref().map(|it| it.span.context)
+        match &self.0 {
+            State::Nothing => None,
+            State::Untold(context) => Some(**context),
+            State::Told(open) => Some(open.span.context),
+        }
     }
 
     /// Calls it by another name.
     pub fn rename(&mut self, name: String) {
-        if let Some(open) = &mut self.0 {
+        if let State::Told(open) = &mut self.0 {
             open.span.name = Cow::Owned(name);
         }
     }
 
     /// Says something of it. Never a secret, and no value that a user has stored.
     pub fn set(&mut self, what: &'static str, value: impl Into<Value>) {
-        if let Some(open) = &mut self.0 {
+        if let State::Told(open) = &mut self.0 {
             open.span.attributes.push((what, value.into()));
         }
     }
@@ -139,7 +154,7 @@ impl Span {
     /// Something has happened on the way.
     #[inline]
     pub fn event(&mut self, name: &'static str) {
-        if let Some(open) = &mut self.0 {
+        if let State::Told(open) = &mut self.0 {
             let at = open.began.elapsed();
             open.span.events.push((name, at));
         }
@@ -147,7 +162,7 @@ impl Span {
 
     /// It has gone wrong, for a reason that is not the asker's; `None` takes it back.
     pub fn fault(&mut self, what: Option<&'static str>) {
-        if let Some(open) = &mut self.0 {
+        if let State::Told(open) = &mut self.0 {
             open.span.fault = what;
         }
     }
@@ -156,7 +171,7 @@ impl Span {
 impl Drop for Span {
     #[inline]
     fn drop(&mut self) {
-        if let Some(open) = self.0.take() {
+        if let State::Told(open) = std::mem::take(&mut self.0) {
             let Open { desk, began, span } = *open;
             desk.push(Ended { took: began.elapsed(), ..span });
         }
@@ -166,8 +181,9 @@ impl Drop for Span {
 impl fmt::Debug for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Some(open) => open.span.fmt(f),
-            None => f.write_str("Span(none)"),
+            State::Told(open) => open.span.fmt(f),
+            State::Untold(context) => write!(f, "Span({context})"),
+            State::Nothing => f.write_str("Span(none)"),
         }
     }
 }
