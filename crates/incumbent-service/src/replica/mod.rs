@@ -388,6 +388,8 @@ impl Replica {
                         streams::have_all(from, self.engine.term(), &snapshot, piece.total, out);
                         let _ = self.engine.accept_snapshot(from, Term(piece.term), snapshot);
                     }
+                    // One is about to take the log's place, and whoever keeps stores keeps it for that: another would take it from under it. Its sender asks again.
+                    Some(_) | None if self.engine.settling() => {}
                     Some(_) | None => self.streams.on_arrival(from, self.engine.term(), piece, &self.settings, out),
                 }
             }
