@@ -55,7 +55,7 @@ impl Share {
 
     /// From 0, none, to 1, all. `None` if it is no share.
     pub(crate) fn of(ratio: f64) -> Option<Share> {
-        (0.0..=1.0).contains(&ratio).then(|| Share((ratio * Share::WHOLE as f64) as u64))
+        (0.0..=1.0).contains(&ratio).then_some(Share((ratio * Share::WHOLE as f64) as u64))
     }
 
     pub(crate) fn takes(self, trace: u128) -> bool {
