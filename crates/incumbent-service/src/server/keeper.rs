@@ -152,32 +152,6 @@ pub(super) fn load<D: Disk>(snapshots: &Snapshots<D>) -> Result<Option<(Snapshot
     Ok(Some((outline, extent, read(&mut reader)?)))
 }
 
-/// The store after this entry, from the disk. `None` if there is a newer snapshot.
-fn make_again<D: Disk>(snapshots: &Snapshots<D>, log: &Reader<D>, index: Index) -> Result<Option<Store>, String> {
-    let (mut next, mut store) = match load(snapshots)? {
-        Some((outline, _, store)) => (outline.index + 1, store),
-        None => (log.first(), Store::new(0)),
-    };
-    let mut events = Vec::new();
-    while next <= index {
-        let entries = match log.read(next, index + 1, READ_AT_ONCE) {
-            Ok(entries) => entries,
-            Err(Unreadable::Compacted { .. } | Unreadable::Beyond { .. }) => return Ok(None),
-            Err(why @ (Unreadable::Damaged(_) | Unreadable::Broken { .. })) => return Err(why.to_string()),
-        };
-        next += entries.len() as u64;
-        for entry in entries {
-            let unknown = || format!("entry {} of the log cannot be read by this release", entry.index);
-            let (at, payloads) = payloads(&entry.payload.into()).ok_or_else(unknown)?;
-            for payload in payloads {
-                drop(apply(&mut store, at, &payload, &mut events).map_err(|_| unknown())?);
-                events.clear();
-            }
-        }
-    }
-    Ok((next == index + 1).then_some(store))
-}
-
 fn whole_piece<D: Disk>(reader: &mut SnapshotReader<D>) -> Result<Option<Vec<u8>>, String> {
     let mut piece = Vec::new();
     let mut begun = false;
@@ -279,12 +253,12 @@ impl<D: Disk> Worker<D> {
             }
         }
         let snapshot = self.saving.take()?;
-        let saved = match self.with_store_after(index, |store| save(&self.snapshots, &snapshot, store)) {
-            Ok(Some(saved)) => saved,
+        let store = match self.make_again(index) {
+            Ok(Some(store)) => store,
             Ok(None) => return Some(Report::Unsaved { index }),
             Err(why) => return Some(Report::Broken(why)),
         };
-        match saved {
+        match save(&self.snapshots, &snapshot, &store) {
             Ok(extent) => Some(Report::Saved { index, extent }),
             Err(failure) if failure.is_final() => Some(Report::Broken(failure.to_string())),
             Err(failure) => {
@@ -301,8 +275,8 @@ impl<D: Disk> Worker<D> {
             self.backing_up = Some((index, label, answer));
             return;
         }
-        let made = match self.with_store_after(index, |store| backup::write(&self.snapshots, index, &label, store)) {
-            Ok(Some(made)) => made,
+        let made = match self.make_again(index) {
+            Ok(Some(store)) => backup::write(&self.snapshots, index, &label, &store),
             Ok(None) => Err("a snapshot from another node has come in between: try again".to_owned()),
             Err(why) => Err(why),
         };
@@ -321,21 +295,30 @@ impl<D: Disk> Worker<D> {
         reader.bytes(wanted.offset, backup::PIECE).map(Bytes::from).map_err(|why| why.to_string())
     }
 
-    /// Does something with the store after this entry; `None` if there is a newer snapshot. On a thread that ends with it: only then does the C library give back the room that a
-    /// second store has taken.
-    fn with_store_after<T: Send>(&self, index: Index, act: impl FnOnce(&Store) -> T + Send) -> Result<Option<T>, String> {
-        let (snapshots, log) = (&self.snapshots, &self.log);
-        thread::scope(|scope| {
-            let body = move || Ok(make_again(snapshots, log, index)?.map(|store| act(&store)));
-            let thread = match thread::Builder::new().name("incumbent-copy".to_owned()).spawn_scoped(scope, body) {
-                Ok(thread) => thread,
-                Err(error) => {
-                    tracing::warn!(%error, "there is no thread for a snapshot: it is tried again later");
-                    return Ok(None);
-                }
+    /// The store after this entry, from the disk. `None` if there is a newer snapshot.
+    fn make_again(&self, index: Index) -> Result<Option<Store>, String> {
+        let (mut next, mut store) = match load(&self.snapshots)? {
+            Some((outline, _, store)) => (outline.index + 1, store),
+            None => (self.log.first(), Store::new(0)),
+        };
+        let mut events = Vec::new();
+        while next <= index {
+            let entries = match self.log.read(next, index + 1, READ_AT_ONCE) {
+                Ok(entries) => entries,
+                Err(Unreadable::Compacted { .. } | Unreadable::Beyond { .. }) => return Ok(None),
+                Err(why @ (Unreadable::Damaged(_) | Unreadable::Broken { .. })) => return Err(why.to_string()),
             };
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
+            next += entries.len() as u64;
+            for entry in entries {
+                let unknown = || format!("entry {} of the log cannot be read by this release", entry.index);
+                let (at, payloads) = payloads(&entry.payload.into()).ok_or_else(unknown)?;
+                for payload in payloads {
+                    drop(apply(&mut store, at, &payload, &mut events).map_err(|_| unknown())?);
+                    events.clear();
+                }
+            }
+        }
+        Ok((next == index + 1).then_some(store))
     }
 
     /// Empty if there is no such snapshot, or it cannot be read.
