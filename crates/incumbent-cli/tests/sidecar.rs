@@ -52,7 +52,7 @@ impl Sidecar {
         let mut stream = self.connect();
         let length = body.len();
         let request =
-            format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}");
+            format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}");
         stream.write_all(request.as_bytes()).unwrap();
         stream
     }
@@ -456,12 +456,18 @@ fn what_is_no_question_is_told_which_there_are() {
     }
     assert_eq!(sidecar.ask("OPTIONS", "/", "").0, 404);
     let mut page = sidecar.connect();
-    let request =
-        "POST /resign HTTP/1.1\r\nhost: x\r\norigin: http://evil.example\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+    let request = "POST /resign HTTP/1.1\r\nhost: localhost\r\norigin: http://evil.example\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
     page.write_all(request.as_bytes()).unwrap();
     assert_eq!(answer(page).0, 403);
+    for (path, code) in [("/status", 403), ("/leader", 403), ("/events", 403), ("/primary", 200)] {
+        let mut rebound = sidecar.connect();
+        rebound
+            .write_all(format!("GET {path} HTTP/1.1\r\nhost: evil.example:80\r\nconnection: close\r\n\r\n").as_bytes())
+            .unwrap();
+        assert_eq!(answer(rebound).0, code, "{path}, asked by a page that has made its own name lead here");
+    }
     let mut long = sidecar.connect();
-    let _ = long.write_all(format!("GET /live HTTP/1.1\r\nhost: x\r\nx: {}\r\n\r\n", "x".repeat(64 * 1024)).as_bytes());
+    let _ = long.write_all(format!("GET /live HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n", "x".repeat(64 * 1024)).as_bytes());
     let mut head = [0; 12];
     // It may hang up before all was sent.
     assert!(long.read_exact(&mut head).is_err() || &head == b"HTTP/1.1 431", "{head:?}");

@@ -7,10 +7,12 @@ use http_body_util::{BodyExt as _, Channel, Either, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, ORIGIN};
 use hyper::{Method, Request, Response, StatusCode, Uri};
+use incumbent_service::http::came_by_no_foreign_name;
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 use tokio::sync::{oneshot, watch};
 
+use super::door::Reach;
 use super::{Asked, Desk, Stage, Stops, Term, events};
 use crate::elections::describe;
 
@@ -23,6 +25,9 @@ const LOOK_WITHIN: Duration = Duration::from_secs(2);
 
 const QUESTIONS: &str = "ask GET /leader, GET /status, GET /remaining, GET /primary, GET /standby, GET /live, GET /metrics, GET /events, POST /resign, POST /handover (body or ?to=: a candidate's name), \
 PUT /value (body: the value) or POST /stopped";
+
+/// What load balancers ask, by whatever name they call their servers: told to everybody.
+const CHECKS: [&str; 3] = ["/primary", "/standby", "/live"];
 
 pub(super) type Body = Either<Full<Bytes>, Channel<Bytes>>;
 
@@ -53,14 +58,30 @@ impl Answer {
 }
 
 impl Desk {
-    pub(super) async fn answer(self: Arc<Self>, request: Request<Incoming>, closing: watch::Receiver<bool>) -> Response<Body> {
+    pub(super) async fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        reach: Reach,
+        closing: watch::Receiver<bool>,
+    ) -> Response<Body> {
         let method = request.method().clone();
         // HAProxy's checks are OPTIONS unless it is told otherwise, and many others are HEAD: both are told what GET is told, by the code.
         let reads = [Method::GET, Method::HEAD, Method::OPTIONS].contains(&method);
-        if reads && request.uri().path() == "/events" {
+        let foreign =
+            reach == Reach::Machine && !CHECKS.contains(&request.uri().path()) && !came_by_no_foreign_name(request.headers());
+        if reads && !foreign && request.uri().path() == "/events" {
             return if method == Method::GET { self.events(closing) } else { events::response(Either::Left(Full::default())) };
         }
-        let answer = if reads { self.tell_of(request.uri().path()).await } else { self.do_what(request).await };
+        let answer = if foreign {
+            Answer::text(
+                StatusCode::FORBIDDEN,
+                "the header Host is another machine's name, and a page in a browser may have made it lead here: ask 127.0.0.1 or localhost",
+            )
+        } else if reads {
+            self.tell_of(request.uri().path()).await
+        } else {
+            self.do_what(request).await
+        };
         let text = if method == Method::OPTIONS { String::new() } else { answer.text };
         let mut response = Response::new(Either::Left(Full::new(Bytes::from(text))));
         *response.status_mut() = answer.status;

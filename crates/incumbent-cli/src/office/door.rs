@@ -36,9 +36,21 @@ pub(super) struct Door {
     idle: mpsc::Receiver<Infallible>,
 }
 
+/// From where a door can be reached.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// Only by this user's processes.
+    User,
+    /// By whatever runs on this machine: also by a page in a browser.
+    Machine,
+    /// By others, in a network that is protected.
+    Network,
+}
+
 /// What all connections of a door have.
 struct Guests {
     desk: Arc<Desk>,
+    reach: Reach,
     places: Arc<Semaphore>,
     closing: watch::Receiver<bool>,
     busy: mpsc::Sender<Infallible>,
@@ -46,7 +58,7 @@ struct Guests {
 
 impl Door {
     pub(super) fn on_socket(listener: UnixListener, desk: Arc<Desk>) -> Door {
-        Door::open(desk, |guests| async move {
+        Door::open(desk, Reach::User, |guests| async move {
             loop {
                 let place = guests.place().await;
                 match listener.accept().await {
@@ -57,8 +69,8 @@ impl Door {
         })
     }
 
-    pub(super) fn on_port(listener: TcpListener, desk: Arc<Desk>) -> Door {
-        Door::open(desk, |guests| async move {
+    pub(super) fn on_port(listener: TcpListener, reach: Reach, desk: Arc<Desk>) -> Door {
+        Door::open(desk, reach, |guests| async move {
             loop {
                 let place = guests.place().await;
                 match listener.accept().await {
@@ -73,10 +85,14 @@ impl Door {
         })
     }
 
-    fn open<F: Future<Output = Infallible> + Send + 'static>(desk: Arc<Desk>, accept: impl FnOnce(Guests) -> F) -> Door {
+    fn open<F: Future<Output = Infallible> + Send + 'static>(
+        desk: Arc<Desk>,
+        reach: Reach,
+        accept: impl FnOnce(Guests) -> F,
+    ) -> Door {
         let (closing, closed) = watch::channel(false);
         let (busy, idle) = mpsc::channel(1);
-        let guests = Guests { desk, places: Arc::new(Semaphore::new(CONNECTIONS_MAX)), closing: closed, busy };
+        let guests = Guests { desk, reach, places: Arc::new(Semaphore::new(CONNECTIONS_MAX)), closing: closed, busy };
         Door { accepting: tokio::spawn(accept(guests)).abort_handle(), closing, idle }
     }
 
@@ -101,11 +117,11 @@ impl Guests {
     }
 
     fn serve(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, place: tokio::sync::OwnedSemaphorePermit) {
-        let (desk, mut closing, busy) = (Arc::clone(&self.desk), self.closing.clone(), self.busy.clone());
+        let (desk, reach, mut closing, busy) = (Arc::clone(&self.desk), self.reach, self.closing.clone(), self.busy.clone());
         let answering = closing.clone();
         let answer = service_fn(move |request: Request<Incoming>| {
             let (desk, closing) = (Arc::clone(&desk), answering.clone());
-            async move { Ok::<_, Infallible>(desk.answer(request, closing).await) }
+            async move { Ok::<_, Infallible>(desk.answer(request, reach, closing).await) }
         });
         tokio::spawn(async move {
             let mut http = http1::Builder::new();

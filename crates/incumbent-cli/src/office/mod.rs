@@ -22,7 +22,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 
-use self::door::Door;
+use self::door::{Door, Reach};
 use self::room::Room;
 use crate::candidacy::promise::Promise;
 use crate::exit::Exit;
@@ -151,7 +151,8 @@ impl Office {
         listener.set_nonblocking(true).map_err(cannot)?;
         let bound = listener.local_addr().map_err(cannot)?;
         let listener = TcpListener::from_std(listener).map_err(cannot)?;
-        self.doors.push(Door::on_port(listener, Arc::clone(&self.desk)));
+        let reach = if bound.ip().is_loopback() { Reach::Machine } else { Reach::Network };
+        self.doors.push(Door::on_port(listener, reach, Arc::clone(&self.desk)));
         Ok(bound)
     }
 

@@ -50,7 +50,7 @@ fn serve(places: &Places, more: &[&str], variables: &[(&str, &str)]) -> Contende
 /// Asks by HTTP, and returns the whole answer.
 fn ask_http(places: &Places, head: &str, headers: &[&str], body: &str) -> String {
     let mut stream = TcpStream::connect(places.addresses[0].0).unwrap();
-    let mut request = format!("{head} HTTP/1.1\r\nHost: node\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
+    let mut request = format!("{head} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
     for header in headers {
         request += &format!("{header}\r\n");
     }

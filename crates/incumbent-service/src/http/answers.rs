@@ -19,6 +19,7 @@ use super::address::{self, Parameters};
 use super::bodies::{self, Body, under};
 use super::border::Gate;
 use super::failure::Failure;
+use super::host::came_by_no_foreign_name;
 use super::limits::{BODY_WITHIN, JSON_BYTES_MAX, VALUE_BYTES_MAX};
 use super::petition::{Petition, caller, number, token};
 use super::routes::{Deed, Gives, Route, Takes, Verb, Way, way};
@@ -162,6 +163,15 @@ async fn serve(
     if let Some(told) = open(desk, route).await {
         Parameters::read(head.uri.query(), route.asks)?;
         return Ok(told);
+    }
+    if gate.is_open() && !came_by_no_foreign_name(&head.headers) {
+        let message = "the header Host is another machine's name: a page in a browser may have made it lead here";
+        return Err(Failure::new(
+            StatusCode::FORBIDDEN,
+            "page",
+            message,
+            "ask 127.0.0.1 or localhost, or run the service with tokens",
+        ));
     }
     let visitor = gate.admit(token(&head.headers)?)?;
     let asked = Parameters::read(head.uri.query(), route.asks)?;

@@ -17,6 +17,9 @@ pub trait Gate: Send + Sync {
     /// # Errors
     /// Why it is not let in.
     fn admit(&self, token: Option<&str>) -> Result<Arc<dyn Visitor>, Denial>;
+
+    /// Whether whoever comes is let in, without a token.
+    fn is_open(&self) -> bool;
 }
 
 /// Who was let in.
@@ -59,6 +62,10 @@ pub struct Everybody;
 impl Gate for Everybody {
     fn admit(&self, _: Option<&str>) -> Result<Arc<dyn Visitor>, Denial> {
         Ok(Arc::new(Everybody))
+    }
+
+    fn is_open(&self) -> bool {
+        true
     }
 }
 

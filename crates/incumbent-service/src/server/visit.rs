@@ -39,6 +39,11 @@ impl Visit {
         admitted
     }
 
+    /// Whether whoever comes is welcome.
+    pub(super) fn asks_for_nothing(&self) -> bool {
+        self.tokens.is_none()
+    }
+
     /// Until somebody was let in.
     pub(super) async fn admitted(&self) -> Guest {
         let mut guest = self.guest.subscribe();

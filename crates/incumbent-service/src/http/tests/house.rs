@@ -53,7 +53,7 @@ impl Port {
 
     /// Asks, and waits for the whole answer.
     pub(super) async fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
-        let mut head = format!("{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n");
+        let mut head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
         for (name, value) in headers {
             head.push_str(&format!("{name}: {value}\r\n"));
         }
@@ -100,7 +100,7 @@ impl Port {
     /// Listens to a stream. By HTTP/1.0, which has no chunks: what comes is what is told.
     pub(super) async fn listen(&self, path: &str, headers: &str) -> Listener {
         let mut stream = TcpStream::connect(self.address).await.expect("a connection");
-        let head = format!("GET {path} HTTP/1.0\r\nhost: test\r\n{headers}\r\n");
+        let head = format!("GET {path} HTTP/1.0\r\nhost: localhost\r\n{headers}\r\n");
         stream.write_all(head.as_bytes()).await.expect("sent");
         let mut listener = Listener(BufReader::new(stream));
         let head = listener.block().await.expect("a head");

@@ -142,7 +142,7 @@ async fn who_does_not_read_its_answer_loses_it() {
     let house = House::open().await;
     house.ask("PUT", "/v1/kv/long", &[], &vec![b'x'; 1 << 20]).await;
     let (mut near, far) = tokio::io::duplex(1 << 10);
-    near.write_all(b"GET /v1/kv/long?raw HTTP/1.1\r\nhost: a\r\n\r\n").await.expect("sent");
+    near.write_all(b"GET /v1/kv/long?raw HTTP/1.1\r\nhost: localhost\r\n\r\n").await.expect("sent");
     let desk = Desk::of(house.node.handle());
     let serving = tokio::spawn(serve_http(far, Vec::new(), desk, Arc::new(Everybody)));
     let mut some = [0; 1];
@@ -172,7 +172,8 @@ async fn a_connection_is_kept_for_the_next_request_and_head_is_get_without_a_bod
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let house = House::open().await;
     let mut stream = tokio::net::TcpStream::connect(house.address).await.expect("a connection");
-    let two = b"HEAD /health HTTP/1.1\r\nhost: a\r\n\r\nGET /health HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+    let two =
+        b"HEAD /health HTTP/1.1\r\nhost: localhost\r\n\r\nGET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
     stream.write_all(two).await.expect("sent");
     let mut told = String::new();
     tokio::time::timeout(LONG, stream.read_to_string(&mut told)).await.expect("in time").expect("read");
