@@ -24,8 +24,9 @@ use self::clusters::{Ours, Servers};
 
 const COMMITS: usize = 1000;
 const HAND_OVERS: usize = 60;
-/// Between two hand-overs.
+/// Between two hand-overs: so long that disk and processors are at rest, and so short that they are not.
 const RESTED: Duration = Duration::from_millis(100);
+const BUSY: Duration = Duration::from_millis(10);
 const SYNCS: usize = 60;
 const BLOCK: usize = 256;
 const CYCLES_FOR: Duration = Duration::from_secs(5);
@@ -157,7 +158,7 @@ async fn put(client: &Client, number: usize) {
 fn hand_overs(servers: &mut dyn Servers) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     let url = servers.url();
-    for (candidates, waits) in [(2, RESTED), (20, RESTED), (2, Duration::from_millis(5))] {
+    for (candidates, waits) in [(2, RESTED), (20, RESTED), (2, BUSY), (20, BUSY), (2, Duration::from_millis(5))] {
         let mut took = runtime.block_on(hand_over(&url, candidates, waits));
         println!("  {:<10} {candidates:>3} candidates, {waits:?} after the last joined: {}", servers.name(), shown(&mut took));
     }

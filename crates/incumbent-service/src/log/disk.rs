@@ -37,6 +37,8 @@ pub trait DiskFile: fmt::Debug + Send + Sync + 'static {
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()>;
     /// Writes all of `bytes`, and makes the file longer if it must.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+    /// Writes all of `bytes` behind what the file holds. Whatever stands there already, up to the end of a block, may be zeros afterwards.
+    fn append_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
     /// After this, all that was written to the file stays.
     fn sync(&self) -> io::Result<()>;
 }

@@ -2,17 +2,20 @@
 //!
 //! - One process at a time: the directory is locked for as long as it is open.
 //! - Room is taken from the file system when a file is made, so that a full disk shows there and not in the middle of a commit.
+//! - The log is written past the kernel's cache where the file system can do that (direct.rs), else through it.
 //!
 //! Left out: a file system that confirms a sync without having made it. Nobody can tell.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read};
-use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, OFlags};
 
 use super::DirectoryId;
+use super::direct::{Direct, Stage};
 use super::disk::{Disk, DiskFile};
 use super::refused::Refused;
 
@@ -23,6 +26,17 @@ pub struct Folder {
     /// Open for as long as we are, for the syncs of names.
     names: File,
     lock: File,
+    stage: Stage,
+}
+
+/// A file of it.
+#[derive(Debug)]
+pub struct FolderFile {
+    file: File,
+    /// The same file, to be written past the cache.
+    direct: Option<Direct>,
+    /// Why it is not, after all.
+    cannot: OnceLock<io::Error>,
 }
 
 const LOCK: &str = "lock";
@@ -43,12 +57,19 @@ impl Folder {
             Err(TryLockError::Error(error)) => return Err(unusable("lock")(error)),
         }
         let names = File::open(path).map_err(unusable("read"))?;
-        Ok(Folder { path: path.to_path_buf(), names, lock })
+        Ok(Folder { path: path.to_path_buf(), names, lock, stage: Stage::new() })
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    fn file(&self, name: &str, file: File) -> FolderFile {
+        let flags = i32::try_from(OFlags::DIRECT.bits()).unwrap_or_default();
+        // A file system that cannot do it says so here.
+        let direct = File::options().write(true).custom_flags(flags).open(self.path.join(name)).ok();
+        FolderFile { direct: direct.map(|it| self.stage.direct(it)), ..FolderFile::from(file) }
     }
 }
 
@@ -60,7 +81,7 @@ impl Drop for Folder {
 }
 
 impl Disk for Folder {
-    type File = File;
+    type File = FolderFile;
 
     fn names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
@@ -76,15 +97,15 @@ impl Disk for Folder {
         Ok(names)
     }
 
-    fn open(&self, name: &str) -> io::Result<File> {
+    fn open(&self, name: &str) -> io::Result<FolderFile> {
         let file = File::options().read(true).write(true).open(self.path.join(name))?;
         // After a sync that failed the kernel may keep what it could not write, as if it had: what counts is what the disk has. A hint: some
         // file systems do not take it, and then there is nothing to be done.
         let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
-        Ok(file)
+        Ok(self.file(name, file))
     }
 
-    fn create(&self, name: &str, size: u64) -> io::Result<File> {
+    fn create(&self, name: &str, size: u64) -> io::Result<FolderFile> {
         let file = File::options().read(true).write(true).create(true).truncate(true).open(self.path.join(name))?;
         if size > 0 {
             match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size) {
@@ -94,7 +115,7 @@ impl Disk for Folder {
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(file)
+        Ok(self.file(name, file))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -116,21 +137,39 @@ impl Disk for Folder {
     }
 }
 
-impl DiskFile for File {
+/// A file of any directory, only to be read.
+impl From<File> for FolderFile {
+    fn from(file: File) -> FolderFile {
+        FolderFile { file, direct: None, cannot: OnceLock::new() }
+    }
+}
+
+impl DiskFile for FolderFile {
     fn length(&self) -> io::Result<u64> {
-        Ok(self.metadata()?.len())
+        Ok(self.file.metadata()?.len())
     }
 
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
-        self.read_exact_at(bytes, offset)
+        self.file.read_exact_at(bytes, offset)
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.write_all_at(bytes, offset)
+        self.file.write_all_at(bytes, offset)
+    }
+
+    fn append_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        if let Some(direct) = self.direct.as_ref().filter(|_| self.cannot.get().is_none()) {
+            match direct.append(&self.file, bytes, offset) {
+                // Some say so only when it is tried, or want larger blocks.
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => drop(self.cannot.set(error)),
+                written => return written,
+            }
+        }
+        self.write_at(bytes, offset)
     }
 
     fn sync(&self) -> io::Result<()> {
         // fdatasync: the length too, but not the times. Files that are opened for O_DSYNC were no faster (`benches/log.rs`), and every seal would wait.
-        self.sync_data()
+        self.file.sync_data()
     }
 }

@@ -19,6 +19,7 @@
 //! Left out: threads. All of it blocks as long as the disk does; [`Reader`] and [`Snapshots`] may be used on other threads than the log.
 
 mod contents;
+mod direct;
 mod disk;
 mod folder;
 mod identity;
@@ -40,7 +41,7 @@ use incumbent_protocol::protocol::NodeId;
 
 use self::contents::{Change, Slot};
 pub use self::disk::{Disk, DiskFile};
-pub use self::folder::Folder;
+pub use self::folder::{Folder, FolderFile};
 pub use self::identity::Identity;
 use self::identity::Owner;
 pub use self::known::Known;
@@ -272,7 +273,7 @@ impl<D: Disk> Log<D> {
         let plan = self.encode(appends)?;
         for (number, offset, from, to) in &plan.chunks {
             let file = Arc::clone(&self.segments.upcoming(*number).file);
-            if let Err(error) = file.write_at(&self.buffer[*from..*to], (*offset).into()) {
+            if let Err(error) = file.append_at(&self.buffer[*from..*to], (*offset).into()) {
                 return Err(self.write_failed(&error));
             }
             if !self.unsynced.iter().any(|it| Arc::ptr_eq(it, &file)) {
@@ -321,15 +322,24 @@ impl<D: Disk> Log<D> {
     /// Does a small piece of what would otherwise delay a later write: call it while nothing waits. True if there is more to do.
     pub fn maintain(&mut self) -> Result<bool, Failure> {
         self.check_whole()?;
-        if !self.sealed && self.synced == Place::new(self.segments.current().sequence, self.tail) {
-            self.seal();
-            return Ok(true);
-        }
         self.segments.maintain().inspect_err(|failure| {
             if failure.is_final() {
                 self.broken = Some(failure.clone());
             }
         })
+    }
+
+    /// Whether the end of the log is to say that all of it is safe: call [`Log::rest`] when nothing has come for a while.
+    pub fn is_restless(&self) -> bool {
+        !self.sealed && self.broken.is_none() && self.synced == Place::new(self.segments.current().sequence, self.tail)
+    }
+
+    /// Says so, at the price of a write.
+    pub fn rest(&mut self) -> Result<(), Failure> {
+        if self.is_restless() {
+            self.seal();
+        }
+        self.check_whole()
     }
 
     fn check_whole(&self) -> Result<(), Failure> {
@@ -359,7 +369,7 @@ impl<D: Disk> Log<D> {
         let head = RecordHead { kind: Kind::Seal, life: self.life, synced: self.synced, index: 0, term: 0 };
         self.buffer.clear();
         segment.codec.encode(&mut self.buffer, self.tail, &head, &[]);
-        let written = segment.file.write_at(&self.buffer, self.tail.into());
+        let written = segment.file.append_at(&self.buffer, self.tail.into());
         if let Err(failure) = written.map_err(|error| Failure::of_write(&error))
             && failure.is_final()
         {

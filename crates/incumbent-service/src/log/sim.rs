@@ -12,6 +12,7 @@ use std::time::Duration;
 use incumbent_protocol::chance::Chance;
 
 use super::DirectoryId;
+use super::direct::BLOCK;
 use super::disk::{Disk, DiskFile};
 use super::record::SECTOR;
 
@@ -427,6 +428,15 @@ impl DiskFile for SimFile {
         })?;
         fault.map_or(Ok(()), Fault::result)?;
         if dies { Err(no_power()) } else { Ok(()) }
+    }
+
+    fn append_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        // As on a disk: whole blocks.
+        let end = offset + bytes.len() as u64;
+        let whole = end.next_multiple_of(BLOCK as u64).min(self.length()?).max(end);
+        let mut blocks = bytes.to_vec();
+        blocks.resize((whole - offset) as usize, 0);
+        self.write_at(&blocks, offset)
     }
 
     fn sync(&self) -> io::Result<()> {

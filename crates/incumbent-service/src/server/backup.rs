@@ -160,7 +160,7 @@ fn read(file: &Path) -> Result<(Label, Store), NotRestored> {
     let name = file.display().to_string();
     let damaged = |why: String| NotRestored(format!("{why}: take another backup, or use another copy of this one"));
     let opened = File::open(file).map_err(|error| NotRestored(format!("{name} cannot be read: {error}")))?;
-    let mut reader = match SnapshotReader::<Folder>::of(opened, &name) {
+    let mut reader = match SnapshotReader::<Folder>::of(opened.into(), &name) {
         Ok(reader) => reader,
         Err(Rejected::Newer(version)) => {
             return not(format!("{name} was written by a later release (format {version}): restore it with that one or a later"));

@@ -21,6 +21,9 @@ use crate::replica::{Index, Mark, Write};
 /// As much goes with one write; the rest with the next.
 const BATCH_BYTES_MAX: usize = 8 << 20;
 
+/// When nothing has come for so long, the log says that it is whole. Not at once: that is a write, and the next commit says it too.
+const RESTS_AFTER: Duration = Duration::from_millis(20);
+
 /// A full disk is tried again this often.
 const ROOM_LOOKED_FOR: Duration = Duration::from_millis(100);
 
@@ -177,7 +180,7 @@ impl<D: Disk> Worker<D> {
             }
             match self.inbox.try_recv() {
                 Ok(task) => return Ok(task),
-                Err(TryRecvError::Disconnected) => return Err(End::NobodyAsks),
+                Err(TryRecvError::Disconnected) => return Err(self.last()),
                 Err(TryRecvError::Empty) => {}
             }
             let more = match self.log.maintain() {
@@ -186,10 +189,25 @@ impl<D: Disk> Worker<D> {
                 // Whoever needs the room will say so.
                 Err(_) => false,
             };
-            if !more {
-                return self.inbox.recv().map_err(|_| End::NobodyAsks);
+            if more {
+                continue;
+            }
+            let came = if self.log.is_restless() {
+                self.inbox.recv_timeout(RESTS_AFTER)
+            } else {
+                self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            };
+            match came {
+                Ok(task) => return Ok(task),
+                Err(RecvTimeoutError::Timeout) => self.log.rest()?,
+                Err(RecvTimeoutError::Disconnected) => return Err(self.last()),
             }
         }
+    }
+
+    /// Nobody asks any more: what is left to do.
+    fn last(&mut self) -> End {
+        self.log.rest().map_or_else(End::from, |()| End::NobodyAsks)
     }
 
     fn fetch(&mut self) {

@@ -69,17 +69,19 @@ fn workload(log: &mut Log<SimDisk>, kept: &mut Kept) -> Result<(), Failure> {
     kept.write(log, entries(1..=6, 1, 200))?;
     kept.write(log, vec![entry(7, 1, 700), state(1, 1, 5)])?;
     kept.sync(log)?;
-    log.maintain()?;
+    log.rest()?;
     kept.write(log, entries(6..=14, 2, 500))?;
     kept.sync(log)?;
     kept.compact(log, 8)?;
     kept.write(log, vec![state(3, 2, 9)])?;
     kept.sync(log)?;
+    log.rest()?;
     while log.maintain()? {}
     kept.write(log, [entries(15..=20, 3, 900), vec![Append::Truncate { from: 20 }]].concat())?;
     kept.sync(log)?;
     kept.compact(log, 18)?;
     kept.sync(log)?;
+    log.rest()?;
     while log.maintain()? {}
     let mark = Mark { index: 40, term: 3 };
     let mut writer = log.snapshots().begin(mark, &[])?;
@@ -154,6 +156,7 @@ fn what_a_full_disk_has_half_taken_is_never_taken_for_what_follows() {
     for (step, loss) in (1..8).flat_map(|step| [Loss::Nothing, Loss::Everything].map(|loss| (step, loss))) {
         let disk = SimDisk::new(1);
         let (mut log, _) = open(disk.clone()).unwrap();
+        log.rest().unwrap();
         while log.maintain().unwrap() {}
         let mut kept = Kept::new();
         kept.write(&mut log, entries(1..=3, 1, 100)).unwrap();
@@ -226,7 +229,7 @@ fn live(deeds: &[Deed]) -> Result<(), String> {
             Deed::Vote { term, vote } => kept.write(&mut log, vec![state(*term, *vote, last)]),
             Deed::Compact { back } => kept.compact(&mut log, last.saturating_sub(*back).max(base)),
             Deed::Sync => kept.sync(&mut log),
-            Deed::Maintain => log.maintain().map(|_| ()),
+            Deed::Maintain => log.rest().and_then(|()| log.maintain()).map(|_| ()),
             Deed::Full { within } => {
                 disk.injects(disk.steps() + within, Fault::Full);
                 Ok(())

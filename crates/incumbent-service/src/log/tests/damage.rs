@@ -26,6 +26,7 @@ fn written() -> (SimDisk, Model) {
     }
     model.apply(&compact(&mut log, 2).unwrap());
     log.sync().unwrap();
+    log.rest().unwrap();
     while log.maintain().unwrap() {}
     drop(log);
     disk.crash(Loss::Nothing);
@@ -197,6 +198,7 @@ fn c46_after_a_sync_that_failed_nothing_is_written_and_no_sync_is_tried_again() 
 fn c46_the_sync_of_a_segment_that_was_left_counts_too() {
     let disk = SimDisk::new(1);
     let (mut log, _) = open(disk.clone()).unwrap();
+    log.rest().unwrap();
     while log.maintain().unwrap() {}
     log.write(&entries(1..=15, 1, 300)).unwrap();
     assert!(log.segments.current().sequence > 1);
@@ -248,7 +250,7 @@ fn c48_a_write_that_was_lost_or_misdirected_is_found() {
             let batch = entries(number * 3 - 2..=number * 3, number, length);
             confirmed = confirmed.and_then(|()| log.write(&batch)).and_then(|()| log.sync());
             // The seal, which nobody waits for.
-            let _ = log.maintain();
+            let _ = log.rest();
             batch.iter().for_each(|it| model.apply(it));
         }
         let steps = disk.steps() - first;
