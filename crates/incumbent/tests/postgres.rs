@@ -98,6 +98,25 @@ async fn leaderships_and_tokens_survive_a_restart() {
     assert!(second > Some(first), "{second:?} after {first}");
 }
 
+/// The first claim of all and a later one go different ways through the function.
+#[tokio::test]
+async fn a_token_is_on_the_disk_before_it_is_granted() {
+    let postgres = Postgres::debian().setting("synchronous_commit", "off").setting("wal_writer_delay", "10s").start();
+    let postgres = postgres.expect("postgres starts");
+    let (subject, election) = (at(postgres.port()), fresh_name("granted"));
+    let engine = subject.engine().await;
+    for way in ["first", "later"] {
+        let bid = Bid { ttl: Duration::from_secs(600), ..bid(&subject, way) };
+        let granted = token(&*engine, &election, &bid).await.expect("it is there").expect("free");
+        postgres.kill();
+        postgres.restart().expect("starts again");
+        assert_eq!(postgres.sql("select token from incumbent_election").expect("asked"), granted.get().to_string(), "{way}");
+        engine.look(&election).await.expect_err("the connection is dead");
+        let farewell = Farewell { reason: Reason::Resigned, to: None };
+        engine.release(&election, &bid, granted, &farewell).await.expect("a dead connection is replaced");
+    }
+}
+
 #[tokio::test]
 async fn of_several_hosts_the_one_that_takes_writes_is_found() {
     let (first, second) = (Postgres::debian().start().expect("postgres starts"), POSTGRES.server());

@@ -203,6 +203,8 @@ async fn row(name: &str, url: &str, by_hand: Pair) {
 }
 
 async fn acquire(contender: &mut dyn Contender) -> Duration {
+    // Who was before may have woken many by its release, of others too: that is not this one's to pay.
+    tokio::time::sleep(PAUSE).await;
     let started = Instant::now();
     contender.claim(&Notify::new()).await;
     let took = started.elapsed();

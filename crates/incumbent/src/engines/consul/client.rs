@@ -231,7 +231,13 @@ impl Client {
         #[derive(Deserialize)]
         #[serde(rename_all = "UPPERCASE")]
         struct Written {
-            kv: Told,
+            kv: Indexed,
+        }
+        // The rest is what we have just said ourselves, some kilobytes of it.
+        #[derive(Deserialize)]
+        #[serde(rename_all = "PascalCase")]
+        struct Indexed {
+            modify_index: u64,
         }
         let body = serde_json::Value::from(operations.into_iter().map(|it| it.0).collect::<Vec<_>>()).to_string();
         let answer = self.ask(Purpose::Write, Method::PUT, &["txn"], &[], Some(body), ANSWER_TIMEOUT).await?;

@@ -13,8 +13,10 @@ CREATE OR REPLACE FUNCTION {s}.incumbent_claim_{v}(
   p_seen bigint /* greatest token seen, or -1 */, p_by_turns boolean /* only the first in line is let in */
 ) RETURNS text[] LANGUAGE plpgsql AS $incumbent$
 DECLARE
+  answer text[];
+  first text;
+  durable text;
   granted bigint;
-  leader text[];
   seat {s}.incumbent_election%ROWTYPE;
   own boolean;
   is_kept boolean;
@@ -22,27 +24,25 @@ DECLARE
   next_term bigint;
   next_incarnation integer;
   next_in_line text;
-  stood boolean;
 BEGIN
-  /* A free seat that is kept for nobody, no one before us in line, and no greater token seen: most claims, in as few statements as can be. */
+  /* A free seat that is kept for nobody, no one before us in line, and no greater token seen: most claims. Every statement and every expression of a function costs
+     about as much as the row that it writes, so there are few. */
+  SELECT c.candidate INTO first FROM {s}.incumbent_candidate c
+    WHERE c.election = p_election AND (c.expires_at > clock_timestamp() OR c.candidate = p_identity) ORDER BY c.arrived LIMIT 1;
   UPDATE {s}.incumbent_election e SET
     term = e.term + 1, token = e.incarnation::bigint << 48 | (e.term + 1), holder = p_identity, value = p_value, priority = p_priority, ttl_ms = p_ttl_ms,
     since = clock_timestamp(), expires_at = clock_timestamp() + p_ttl_ms * interval '1 millisecond', wish = NULL
     WHERE e.election = p_election AND e.holder IS NULL AND e.kept_for IS NULL AND p_seen < (e.incarnation::bigint << 48 | (e.term + 1))
       AND (e.term + 1) % 16 <> 0 /* then there is sweeping to do */
-      AND (NOT p_by_turns OR NOT EXISTS (
-        SELECT FROM {s}.incumbent_candidate c WHERE c.election = p_election AND c.candidate <> p_identity AND c.expires_at > clock_timestamp()
-          AND c.arrived < coalesce((SELECT me.arrived FROM {s}.incumbent_candidate me WHERE me.election = p_election AND me.candidate = p_identity), c.arrived + 1)))
-    RETURNING e.token, EXISTS (SELECT FROM {s}.incumbent_candidate c WHERE c.election = p_election AND c.candidate = p_identity) INTO granted, stood;
-  IF FOUND THEN
+      AND (first IS NULL OR first = p_identity OR NOT p_by_turns)
     /* A server that acknowledges before its disk has it is told not to: a token that was granted must not be granted again. */
-    IF current_setting('synchronous_commit') = 'off' THEN
-      PERFORM set_config('synchronous_commit', 'on', true);
-    END IF;
-    IF stood THEN
+    RETURNING ARRAY[e.token::text], CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END
+    INTO answer, durable;
+  IF FOUND THEN
+    IF first IS NOT NULL THEN
       DELETE FROM {s}.incumbent_candidate c WHERE c.election = p_election AND c.candidate = p_identity;
     END IF;
-    RETURN ARRAY[granted::text];
+    RETURN answer;
   END IF;
   FOR attempt IN 1..2 LOOP
     SELECT e.* INTO seat FROM {s}.incumbent_election e
@@ -56,10 +56,10 @@ BEGIN
   IF seat.election IS NOT NULL THEN
     own := coalesce(seat.holder = p_identity AND seat.expires_at > clock_timestamp(), false);
     is_kept := coalesce(seat.kept_until > clock_timestamp(), false);
-    is_turn := own OR CASE WHEN is_kept THEN seat.kept_for IN (p_identity, p_name) ELSE NOT p_by_turns OR NOT EXISTS (
-      SELECT FROM {s}.incumbent_candidate c WHERE c.election = p_election AND c.candidate <> p_identity AND c.expires_at > clock_timestamp()
-        AND c.arrived < coalesce((SELECT me.arrived FROM {s}.incumbent_candidate me WHERE me.election = p_election AND me.candidate = p_identity), c.arrived + 1)
-    ) END;
+    /* Whoever had the row may have changed the line. */
+    SELECT c.candidate INTO first FROM {s}.incumbent_candidate c
+      WHERE c.election = p_election AND (c.expires_at > clock_timestamp() OR c.candidate = p_identity) ORDER BY c.arrived LIMIT 1;
+    is_turn := own OR CASE WHEN is_kept THEN seat.kept_for IN (p_identity, p_name) ELSE first IS NULL OR first = p_identity OR NOT p_by_turns END;
     IF is_turn THEN
       next_term := CASE WHEN own THEN seat.term ELSE seat.term + 1 END;
       next_incarnation := CASE WHEN own OR p_seen < (seat.incarnation::bigint << 48 | next_term) THEN seat.incarnation
@@ -107,9 +107,9 @@ BEGIN
   END IF;
   SELECT ARRAY[NULL, e.holder, e.token::text, e.value, e.priority::text, (extract(epoch FROM e.since) * 1000)::bigint::text,
       greatest(extract(epoch FROM e.expires_at - clock_timestamp()) * 1000, 0)::bigint::text]
-    INTO leader
+    INTO answer
     FROM {s}.incumbent_election e WHERE e.election = p_election AND e.holder IS NOT NULL AND e.expires_at > clock_timestamp();
-  RETURN coalesce(leader, ARRAY[NULL::text]);
+  RETURN coalesce(answer, ARRAY[NULL::text]);
 END
 $incumbent$;
 
@@ -135,7 +135,6 @@ CREATE OR REPLACE FUNCTION {s}.incumbent_release_{v}(
 ) RETURNS void LANGUAGE plpgsql AS $incumbent$
 DECLARE
   began timestamptz;
-  next_in_line text;
 BEGIN
   UPDATE {s}.incumbent_election e SET holder = NULL, wish = NULL, kept_for = p_to,
       kept_until = CASE WHEN p_to IS NOT NULL THEN clock_timestamp() + e.ttl_ms * interval '1 millisecond' END
@@ -146,10 +145,9 @@ BEGIN
   END IF;
   INSERT INTO {s}.incumbent_past (election, token, holder, since, until, reason)
     VALUES (p_election, p_token, p_identity, began, clock_timestamp(), p_reason) ON CONFLICT DO NOTHING;
-  SELECT c.candidate INTO next_in_line FROM {s}.incumbent_candidate c
-    WHERE c.election = p_election AND c.expires_at > clock_timestamp() AND (p_to IS NULL OR p_to IN (c.candidate, c.name))
-    ORDER BY c.arrived LIMIT 1;
-  PERFORM pg_notify(p_channel, '*');
-  PERFORM pg_notify(p_channel, next_in_line) WHERE next_in_line IS NOT NULL;
+  PERFORM pg_notify(p_channel, '*'), (SELECT pg_notify(p_channel, next.candidate)::text FROM (
+    SELECT c.candidate FROM {s}.incumbent_candidate c
+      WHERE c.election = p_election AND c.expires_at > clock_timestamp() AND (p_to IS NULL OR p_to IN (c.candidate, c.name))
+      ORDER BY c.arrived LIMIT 1) AS next);
 END
 $incumbent$;
