@@ -4,20 +4,22 @@
 //! is told so ([`Refusal::Forgotten`]) and never taken for somebody new: numbers of clients are given by the store, each once.
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
 
 use prost::Message;
 
 use crate::limits::Limits;
 use crate::refusal::Refusal;
 use crate::reply::{Outcome, Reply};
+use crate::tree::Tree;
 
 /// All clients.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Clients {
-    clients: BTreeMap<u64, Client>,
+    clients: Tree<u64, Arc<Client>>,
     /// When each was last heard of (see [`Client::used`]); the first is forgotten first.
-    by_use: BTreeSet<(u64, u64)>,
+    by_use: Tree<(u64, u64), ()>,
     /// Counts uses.
     uses: u64,
 }
@@ -41,7 +43,7 @@ impl Clients {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Client)> {
-        self.clients.iter().map(|(id, client)| (*id, client))
+        self.clients.iter().map(|(id, client)| (*id, &**client))
     }
 
     /// Takes up a client with this number, which nobody has or had.
@@ -49,7 +51,7 @@ impl Clients {
         self.uses += 1;
         self.restore(id, Client { guest: guest.into(), used: self.uses, ..Client::default() });
         while self.clients.len() > limits.clients_max {
-            let Some((_, silent)) = self.by_use.pop_first() else { break };
+            let Some(((_, silent), ())) = self.by_use.pop_first() else { break };
             self.clients.remove(&silent);
         }
     }
@@ -57,20 +59,21 @@ impl Clients {
     /// Puts a client where it was.
     pub(crate) fn restore(&mut self, id: u64, client: Client) {
         self.uses = self.uses.max(client.used);
-        self.by_use.insert((client.used, id));
-        self.clients.insert(id, client);
+        self.by_use.insert((client.used, id), ());
+        self.clients.insert(id, Arc::new(client));
     }
 
     /// What came of the client's request, as it was answered then, with the revision of that time; `None` if it is new. Forgets what the client has the answers to.
     pub(crate) fn look_up(&mut self, id: u64, guest: &str, sequence: u64, answered: u64) -> Option<Outcome> {
         // Another guest's is none that this one may know: its outcomes are not told, and nothing is done in its name.
-        let known = self.clients.get_mut(&id).filter(|it| guest.is_empty() || *it.guest == *guest);
+        let known =
+            self.clients.find_mut(&id).map(|(_, it)| Arc::make_mut(it)).filter(|it| guest.is_empty() || *it.guest == *guest);
         let forgotten = || Outcome::of(&Err(Refusal::Forgotten), 0);
         let Some(client) = known else { return Some(forgotten()) };
         self.uses += 1;
         self.by_use.remove(&(client.used, id));
         client.used = self.uses;
-        self.by_use.insert((client.used, id));
+        self.by_use.insert((client.used, id), ());
         // A client that says it has the answer to this very request, and repeats it, has lost count: what it asks may have happened.
         let answered = answered.min(sequence.saturating_sub(1));
         if answered > client.floor {
@@ -86,7 +89,7 @@ impl Clients {
 
     /// Remembers what came of a new request.
     pub(crate) fn remember(&mut self, id: u64, sequence: u64, outcome: &Result<Reply, Refusal>, revision: u64, limits: &Limits) {
-        let Some(client) = self.clients.get_mut(&id) else { return };
+        let Some(client) = self.clients.find_mut(&id).map(|(_, it)| Arc::make_mut(it)) else { return };
         let mut outcome = Outcome::of(outcome, revision);
         if outcome.encoded_len() > limits.outcome_len_max {
             outcome = Outcome::of(&Err(Refusal::AnswerDropped(revision)), revision);

@@ -79,7 +79,7 @@ impl Store {
         }
         // All who are due end before anything is taken from any of them: a seat must not go to one who is next to lose it. But half of the work is left for those who
         // are ending already, or a million sessions would end before the first seat is free.
-        let mut marks = if self.sessions.ending().is_empty() { budget.div_ceil(2) } else { budget / 2 };
+        let mut marks = if self.sessions.is_any_ending() { budget / 2 } else { budget.div_ceil(2) };
         let mut sessions = 0;
         while marks > 0
             && let Some((_, session)) = self.sessions.next_deadline().filter(|it| it.0 <= stamp.at)
@@ -89,9 +89,9 @@ impl Store {
             marks -= 1;
             budget -= 1;
         }
-        while budget > 0 && !self.sessions.ending().is_empty() {
+        while budget > 0 && self.sessions.is_any_ending() {
             // As many as there can be work for: there may be a million.
-            let ending: Vec<u64> = self.sessions.ending().iter().copied().take(budget).collect();
+            let ending: Vec<u64> = self.sessions.ending().take(budget).collect();
             for session in ending {
                 if budget > 0 {
                     budget -= self.drain(stamp, session, budget.min(TURN));
@@ -107,7 +107,7 @@ impl Store {
 
     /// When there is something to do because time has passed: then whoever leads the log proposes [`Expire`]. In the past if it is overdue.
     pub fn expiry(&self) -> Option<Time> {
-        if !self.sessions.ending().is_empty() {
+        if self.sessions.is_any_ending() {
             return Some(self.now);
         }
         let session = self.sessions.next_deadline().map(|it| it.0);

@@ -3,9 +3,9 @@
 //! Only so many are kept. Whole revisions are dropped, never a part of one, and the oldest that is left is known: so whoever asks for less hears
 //! [`Refusal::Lagged`] or [`Refusal::Compacted`], never a stream with a hole in it.
 
-use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ops::Bound;
 
 use prost::Message;
 
@@ -13,13 +13,17 @@ use crate::event::{Change, Event};
 use crate::limits::Limits;
 use crate::query::{Events, ReadEvents};
 use crate::refusal::Refusal;
+use crate::tree::Tree;
 use crate::watch::Interest;
 
 /// Revisions and events.
 #[derive(Clone, Debug)]
 pub(crate) struct Journal {
     revision: u64,
-    events: VecDeque<Arc<Event>>,
+    /// By revision, and how many were kept before it.
+    events: Tree<(u64, u64), Arc<Event>>,
+    /// So many were kept, ever.
+    kept: u64,
     /// What the events count for, in bytes.
     bytes: usize,
     /// Events from this revision on are all there.
@@ -32,7 +36,7 @@ pub(crate) struct Journal {
 
 impl Journal {
     pub(crate) fn new() -> Journal {
-        Journal { revision: 0, events: VecDeque::new(), bytes: 0, oldest: 1, compacted: 0, fresh: Vec::new() }
+        Journal { revision: 0, events: Tree::default(), kept: 0, bytes: 0, oldest: 1, compacted: 0, fresh: Vec::new() }
     }
 
     pub(crate) fn restored(revision: u64, oldest: u64, compacted: u64) -> Journal {
@@ -41,8 +45,13 @@ impl Journal {
 
     /// An event that was kept before. In their order.
     pub(crate) fn restore(&mut self, event: Event) {
+        self.keep(Arc::new(event));
+    }
+
+    fn keep(&mut self, event: Arc<Event>) {
         self.bytes += cost(&event);
-        self.events.push_back(Arc::new(event));
+        self.kept += 1;
+        self.events.insert((event.revision, self.kept), event);
     }
 
     pub(crate) fn revision(&self) -> u64 {
@@ -57,8 +66,17 @@ impl Journal {
         self.compacted
     }
 
-    pub(crate) fn events(&self) -> impl DoubleEndedIterator<Item = &Arc<Event>> {
-        self.events.iter()
+    pub(crate) fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    pub(crate) fn events(&self) -> impl Iterator<Item = &Arc<Event>> {
+        self.events.values()
+    }
+
+    /// Those of this revision, and later ones.
+    pub(crate) fn events_from(&self, revision: u64) -> impl Iterator<Item = &Arc<Event>> {
+        self.events.from(Bound::Included(&(revision, 0))).map(|(_, event)| event)
     }
 
     /// Begins a new revision.
@@ -74,24 +92,27 @@ impl Journal {
 
     /// The request under way is done: gives its events out, keeps them, and drops what is too much.
     pub(crate) fn settle(&mut self, limits: &Limits, events: &mut Vec<Arc<Event>>) {
-        for event in self.fresh.drain(..) {
-            self.bytes += cost(&event);
-            self.events.push_back(event.clone());
+        let mut fresh = core::mem::take(&mut self.fresh);
+        for event in fresh.drain(..) {
+            self.keep(event.clone());
             events.push(event);
         }
+        // Empty, but with the room it has.
+        self.fresh = fresh;
         while self.events.len() > limits.events_max || self.bytes > limits.events_bytes_max {
-            match (self.events.front(), self.events.back()) {
+            match (self.events.first(), self.events.last()) {
                 // What has just happened is kept whole, however much it is.
-                (Some(first), Some(last)) if first.revision < last.revision => self.drop_revision(first.revision),
+                (Some(((first, _), _)), Some(((last, _), _))) if first < last => self.drop_revision(*first),
                 (_, _) => break,
             }
         }
     }
 
     fn drop_revision(&mut self, revision: u64) {
-        while let Some(first) = self.events.front().filter(|it| it.revision <= revision) {
-            self.bytes -= cost(first);
-            self.events.pop_front();
+        while self.events.first().is_some_and(|((first, _), _)| *first <= revision)
+            && let Some((_, dropped)) = self.events.pop_first()
+        {
+            self.bytes -= cost(&dropped);
         }
         self.oldest = self.oldest.max(revision + 1);
     }
@@ -140,9 +161,8 @@ impl Journal {
         };
         let everything = Interest::EVERYTHING;
         let interest = asked.interest.as_ref().unwrap_or(&everything);
-        let begin = self.events.partition_point(|it| it.revision < from);
         let mut events: Vec<Event> = Vec::new();
-        for event in self.events.range(begin..).filter(|it| interest.wants(it)) {
+        for event in self.events_from(from).filter(|it| interest.wants(it)) {
             // A revision is told as a whole.
             if events.len() >= limit && events.last().is_some_and(|it| it.revision < event.revision) {
                 return Ok(Events { next: event.revision, events });
@@ -179,7 +199,7 @@ mod tests {
     fn whole_revisions_are_dropped_and_it_is_said() {
         let limits = Limits { events_max: 10, ..Limits::STANDARD };
         let mut journal = journal(&limits, 5, 3);
-        assert_eq!((journal.oldest(), journal.events().count()), (3, 9));
+        assert_eq!((journal.oldest(), journal.len()), (3, 9));
         let read = |journal: &Journal, from| journal.read(&ReadEvents { from, interest: None, limit: 4 });
         assert_eq!(read(&journal, 2), Err(Refusal::Lagged(3)));
         let events = read(&journal, 3).expect("kept");
@@ -206,6 +226,6 @@ mod tests {
     #[test]
     fn what_has_just_happened_is_kept_whole() {
         let limits = Limits { events_max: 2, ..Limits::STANDARD };
-        assert_eq!(journal(&limits, 3, 5).events().count(), 5);
+        assert_eq!(journal(&limits, 3, 5).len(), 5);
     }
 }

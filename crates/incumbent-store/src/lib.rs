@@ -47,6 +47,7 @@ mod expiry;
 mod journal;
 mod owners;
 mod sessions;
+mod tree;
 
 pub use prost::Message;
 pub use prost::bytes::Bytes;

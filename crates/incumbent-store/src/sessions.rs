@@ -4,9 +4,9 @@
 //! is *ending* from that entry on: nothing can be attached to it and no candidate of it is elected (C62), while what hangs on it goes in pieces (C67).
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ops::Bound;
 
 use prost::bytes::Bytes;
 
@@ -16,17 +16,18 @@ use crate::owners::is_owned_by;
 use crate::query::SessionView;
 use crate::refusal::Refusal;
 use crate::time::Time;
+use crate::tree::Tree;
 
 /// All sessions.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sessions {
-    sessions: BTreeMap<u64, Session>,
+    sessions: Tree<u64, Session>,
     /// Of those that are not ending.
-    deadlines: BTreeSet<(Time, u64)>,
-    ending: BTreeSet<u64>,
+    deadlines: Tree<(Time, u64), ()>,
+    ending: Tree<u64, ()>,
     /// Session, election, identity: who leads or waits by it.
-    candidacies: BTreeSet<(u64, Arc<str>, Arc<str>)>,
-    keys: BTreeSet<(u64, Bytes)>,
+    candidacies: Tree<(u64, Arc<str>, Arc<str>), ()>,
+    keys: Tree<(u64, Bytes), ()>,
 }
 
 /// One session.
@@ -35,7 +36,7 @@ pub(crate) struct Session {
     pub(crate) deadline: Time,
     pub(crate) ttl_ms: u64,
     pub(crate) lock_delay_ms: u64,
-    pub(crate) owner: Box<str>,
+    pub(crate) owner: Arc<str>,
     pub(crate) ends_with_connection: bool,
     /// Which connection speaks for it; 0 is the one that it was opened on.
     pub(crate) binding: u64,
@@ -114,7 +115,7 @@ impl Sessions {
         if id == 0 {
             // Somebody may have wished for a number that the counter had not reached.
             id = revision;
-            while self.sessions.contains_key(&id) {
+            while self.sessions.contains(&id) {
                 id = id.wrapping_add(1).max(1);
             }
         }
@@ -137,21 +138,21 @@ impl Sessions {
     /// Puts a session where it was.
     pub(crate) fn restore(&mut self, id: u64, session: Session) {
         if session.ending.is_some() {
-            self.ending.insert(id);
+            self.ending.insert(id, ());
         } else {
-            self.deadlines.insert((session.deadline, id));
+            self.deadlines.insert((session.deadline, id), ());
         }
         self.sessions.insert(id, session);
     }
 
     /// Begins its ttl anew. False if it is gone.
     pub(crate) fn keep_alive(&mut self, id: u64, at: Time) -> bool {
-        let Some(session) = self.sessions.get_mut(&id).filter(|it| it.ending.is_none()) else { return false };
+        let Some((_, session)) = self.sessions.find_mut(&id).filter(|(_, it)| it.ending.is_none()) else { return false };
         let deadline = at.deadline(session.ttl_ms);
         // Time does not go back, so neither does a deadline. Most often several keep-alives of one entry meet here.
         if deadline > session.deadline {
             self.deadlines.remove(&(session.deadline, id));
-            self.deadlines.insert((deadline, id));
+            self.deadlines.insert((deadline, id), ());
             session.deadline = deadline;
         }
         true
@@ -162,7 +163,7 @@ impl Sessions {
         if !self.keep_alive(id, at) {
             return false;
         }
-        if let Some(session) = self.sessions.get_mut(&id) {
+        if let Some((_, session)) = self.sessions.find_mut(&id) {
             session.binding = binding;
         }
         true
@@ -170,17 +171,17 @@ impl Sessions {
 
     /// What it loses is nobody's for as long as its owner may believe that it has it.
     pub(crate) fn outlast_ttl(&mut self, id: u64) {
-        if let Some(session) = self.sessions.get_mut(&id) {
+        if let Some((_, session)) = self.sessions.find_mut(&id) {
             session.lock_delay_ms = session.lock_delay_ms.max(Time::ZERO.ms_until(Time::ZERO.deadline(session.ttl_ms)));
         }
     }
 
     /// From now on nothing can be attached to it. False if it was not there or ending already.
     pub(crate) fn begin_ending(&mut self, id: u64, reason: &str, unclean: bool) -> bool {
-        let Some(session) = self.sessions.get_mut(&id).filter(|it| it.ending.is_none()) else { return false };
+        let Some((_, session)) = self.sessions.find_mut(&id).filter(|(_, it)| it.ending.is_none()) else { return false };
         session.ending = Some(Ending { reason: reason.into(), unclean });
         self.deadlines.remove(&(session.deadline, id));
-        self.ending.insert(id);
+        self.ending.insert(id, ());
         true
     }
 
@@ -192,16 +193,20 @@ impl Sessions {
 
     /// The one whose deadline is next, and when that is.
     pub(crate) fn next_deadline(&self) -> Option<(Time, u64)> {
-        self.deadlines.first().copied()
+        self.deadlines.first().map(|(deadline, ())| *deadline)
     }
 
     /// Those that are ending.
-    pub(crate) fn ending(&self) -> &BTreeSet<u64> {
-        &self.ending
+    pub(crate) fn ending(&self) -> impl Iterator<Item = u64> {
+        self.ending.keys().copied()
+    }
+
+    pub(crate) fn is_any_ending(&self) -> bool {
+        !self.ending.is_empty()
     }
 
     pub(crate) fn attach_candidate(&mut self, id: u64, election: &Arc<str>, identity: &str) {
-        self.candidacies.insert((id, election.clone(), identity.into()));
+        self.candidacies.insert((id, election.clone(), identity.into()), ());
     }
 
     pub(crate) fn detach_candidate(&mut self, id: u64, election: &Arc<str>, identity: &str) {
@@ -215,11 +220,11 @@ impl Sessions {
 
     fn candidacies_of(&self, id: u64) -> impl Iterator<Item = &(u64, Arc<str>, Arc<str>)> {
         let first = (id, Arc::from(""), Arc::from(""));
-        self.candidacies.range(first..).take_while(move |it| it.0 == id)
+        self.candidacies.from(Bound::Included(&first)).map(|(it, ())| it).take_while(move |it| it.0 == id)
     }
 
     pub(crate) fn attach_key(&mut self, id: u64, key: &Bytes) {
-        self.keys.insert((id, key.clone()));
+        self.keys.insert((id, key.clone()), ());
     }
 
     pub(crate) fn detach_key(&mut self, id: u64, key: &Bytes) {
@@ -228,7 +233,8 @@ impl Sessions {
 
     /// The keys that go with it, in their order.
     pub(crate) fn keys_of(&self, id: u64) -> impl Iterator<Item = &Bytes> {
-        self.keys.range((id, Bytes::new())..).take_while(move |it| it.0 == id).map(|(_, key)| key)
+        let keys = self.keys.from(Bound::Included(&(id, Bytes::new()))).map(|(it, ())| it);
+        keys.take_while(move |it| it.0 == id).map(|(_, key)| key)
     }
 
     /// The session as it is told. With its keys, if `whole`.
@@ -250,6 +256,6 @@ impl Sessions {
 
     /// Sessions behind this number.
     pub(crate) fn after(&self, id: u64) -> impl Iterator<Item = u64> {
-        self.sessions.range(id.saturating_add(1)..).map(|(id, _)| *id)
+        self.sessions.from(Bound::Excluded(&id)).map(|(id, _)| *id)
     }
 }

@@ -294,18 +294,18 @@ impl Store {
         Ok(())
     }
 
-    fn restored_election(&mut self, board: Board) -> Result<(Arc<str>, Box<Election>), Damaged> {
+    fn restored_election(&mut self, board: Board) -> Result<(Arc<str>, Election), Damaged> {
         let name: Arc<str> = board.election.into();
         for holder in &board.leaders {
             self.sessions.attach_candidate(holder.session, &name, &holder.identity);
         }
-        let mut election = Box::new(Election {
+        let mut election = Election {
             seats: board.seats,
             incarnation: narrow(board.incarnation)?,
             holders: board.leaders,
             reservations: board.reservations,
             ..Election::default()
-        });
+        };
         let records = Records { past: board.past.into(), notes: board.notes, completions: board.completions.into() };
         if !records.is_empty() {
             election.records = Some(Box::new(records));
@@ -316,7 +316,7 @@ impl Store {
     /// The election whose line is complete now.
     fn put_election_back(&mut self, loading: &mut Loading) {
         if let Some((name, election)) = loading.election.take() {
-            self.elections.put_back(name, election);
+            self.elections.begin(name, election);
         }
     }
 }
@@ -325,7 +325,7 @@ impl Store {
 #[derive(Default)]
 struct Loading {
     has_head: bool,
-    election: Option<(Arc<str>, Box<Election>)>,
+    election: Option<(Arc<str>, Election)>,
 }
 
 fn narrow(incarnation: u32) -> Result<u16, Damaged> {

@@ -176,7 +176,7 @@ impl Store {
             keys: self.keys.len() as u64,
             keys_bytes: self.keys.bytes() as u64,
             clients: self.clients.len() as u64,
-            events: self.journal.events().count() as u64,
+            events: self.journal.len() as u64,
         }
     }
 

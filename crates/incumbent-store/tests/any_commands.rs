@@ -275,7 +275,9 @@ proptest! {
             let (mut events, mut twins) = (vec![], vec![]);
             let mut untouched = store.clone();
             untouched.apply(Stamp::at(at), Request::of(Command::KeepAlive(KeepAlive::default())), &mut vec![]).expect("time passes");
+            let (copy, before) = (store.clone(), store.digest());
             let outcome = store.apply(Stamp::at(at), request.clone(), &mut events);
+            prop_assert_eq!(copy.digest(), before, "a copy stays as it was");
             prop_assert_eq!(&outcome, &twin.apply(Stamp::at(at), request.clone(), &mut twins));
             if let (Err(refusal), 0) = (&outcome, request.client) {
                 prop_assert_eq!(store.digest(), untouched.digest(), "{:?}, and yet something has changed", refusal);

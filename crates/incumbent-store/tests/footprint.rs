@@ -1,4 +1,4 @@
-//! What a session, an election and a key cost in memory: measured as the growth of this process, per object.
+//! What a session, an election and a key cost in memory, and a copy of them all: measured as the growth of this process, per object.
 //!
 //! Alone in its file, so that no other test shares the process. The kernel counts pages, so there must be many objects; the allocator's own losses are in it, as they are in production.
 
@@ -9,6 +9,7 @@ use incumbent_store::keys::transaction::Put;
 use scene::{Scene, bid, put};
 
 const MANY: u64 = 40_000;
+const MIB: u64 = 1 << 20;
 
 /// What this process has in memory, in bytes.
 fn resident() -> u64 {
@@ -51,6 +52,16 @@ fn a_million_idle_elections_fit_in_a_gigabyte_and_a_session_in_a_kilobyte() {
         }
     }
     let keys = settle(&mut scene);
+    let copy = scene.store.clone();
+    let copied = resident();
+    for id in 0..MANY / 100 {
+        scene.ask(Command::KeepAlive(KeepAlive { sessions: vec![1_000_000 + id] })).expect("it lives");
+        scene.ask(Command::Put(put(&format!("/config/{:07}", id * 100), "other value"))).expect("written");
+    }
+    let changed = resident();
+    assert!(copied <= keys + MIB, "{} bytes for a copy", copied - keys);
+    assert!(changed <= copied + 16 * MIB, "{} bytes for what is no longer the same", changed - copied);
+    assert_ne!(copy.digest(), scene.store.digest());
     let each = |from: u64, to: u64| to.saturating_sub(from) / MANY;
     let (session, election, key) = (each(start, sessions), each(sessions, elections), each(elections, keys));
     let text = format!("{session} bytes a session, {election} an election, {key} a key");

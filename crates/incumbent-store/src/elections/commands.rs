@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 
 use super::room::{Parting, Room, incarnation_above};
-use super::{Election, TERM_BITS};
+use super::{TERM_BITS, Unknown};
 use crate::command::{Annotate, Ask, Campaign, Complete, Demand, Evict, Forget, Proclaim, Raise, Renew, Resign, Withdraw};
 use crate::election::{Completion, Note};
 use crate::event::{Change, Completed, Noted, Proclaimed, Wished};
@@ -11,13 +11,6 @@ use crate::refusal::Refusal;
 use crate::reply::{Renewed, Reply};
 use crate::store::Store;
 use crate::time::{Stamp, Time};
-
-/// What to do where nobody knows the election.
-#[derive(Copy, Clone, PartialEq, Eq)]
-enum Unknown {
-    Refuse,
-    Begin,
-}
 
 impl Store {
     pub(crate) fn campaign(&mut self, stamp: Stamp, bid: &Campaign) -> Result<Reply, Refusal> {
@@ -180,7 +173,7 @@ impl Store {
         }
         // Its tokens must not come again under the same name.
         self.incarnation = self.incarnation.max(election.incarnation);
-        self.elections.take_out(&asked.election);
+        self.elections.forget(&asked.election);
         Ok(self.done())
     }
 
@@ -214,25 +207,17 @@ impl Store {
         unknown: Unknown,
         act: impl FnOnce(&mut Room<'_>) -> Result<T, Refusal>,
     ) -> Result<T, Refusal> {
-        let (name, mut election) = match (self.elections.take_out(name), unknown) {
-            (Some(found), _) => found,
-            (None, Unknown::Refuse) => return Err(Refusal::NoElection),
-            (None, Unknown::Begin) if self.elections.len() >= self.limits.elections_max => {
-                return Err(Refusal::limit("elections", self.limits.elections_max));
-            }
-            (None, Unknown::Begin) => (name.into(), Box::<Election>::default()),
-        };
-        let done = act(&mut Room {
-            name: &name,
-            election: &mut election,
-            sessions: &mut self.sessions,
-            journal: &mut self.journal,
-            stamp,
-            incarnation: self.incarnation,
-            limits: &self.limits,
-        });
-        self.elections.put_back(name, election);
-        done
+        self.elections.change(name, unknown, &self.limits, |name, election| {
+            act(&mut Room {
+                name,
+                election,
+                sessions: &mut self.sessions,
+                journal: &mut self.journal,
+                stamp,
+                incarnation: self.incarnation,
+                limits: &self.limits,
+            })
+        })
     }
 
     fn check_name(&self, name: &str) -> Result<(), Refusal> {

@@ -1,12 +1,13 @@
 //! Those who wait for a seat: the greater priority first, then whoever came first. A candidate has one place.
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use core::cmp::Reverse;
+use core::ops::Bound;
 
 use crate::election::Candidate;
 use crate::limits::Limits;
+use crate::tree::Tree;
 
 /// Priority and arrival.
 type Place = (Reverse<i32>, u64);
@@ -17,10 +18,10 @@ pub(crate) struct Line(Option<Box<Places>>);
 
 #[derive(Clone, Debug, Default)]
 struct Places {
-    candidates: BTreeMap<Place, Candidate>,
-    by_identity: BTreeMap<String, Place>,
+    candidates: Tree<Place, Candidate>,
+    by_identity: Tree<String, Place>,
     /// Several may have one name.
-    by_name: BTreeSet<(String, Place)>,
+    by_name: Tree<(String, Place), ()>,
 }
 
 impl Line {
@@ -51,7 +52,7 @@ impl Line {
         self.find(to).or_else(|| {
             let places = self.0.as_ref()?;
             let first = (String::from(to), (Reverse(i32::MAX), 0));
-            let (_, place) = places.by_name.range(first..).next().filter(|it| it.0 == to)?;
+            let ((_, place), ()) = places.by_name.from(Bound::Included(&first)).next().filter(|(it, ())| it.0 == to)?;
             places.candidates.get(place)
         })
     }
@@ -64,14 +65,14 @@ impl Line {
         let place = (Reverse(candidate.priority), candidate.arrival);
         let places = self.0.get_or_insert_default();
         places.by_identity.insert(candidate.identity.clone(), place);
-        places.by_name.insert((candidate.name.clone(), place));
+        places.by_name.insert((candidate.name.clone(), place), ());
         places.candidates.insert(place, candidate);
     }
 
     pub(crate) fn leave(&mut self, identity: &str) -> Option<Candidate> {
         let places = self.0.as_mut()?;
-        let place = places.by_identity.remove(identity)?;
-        let candidate = places.candidates.remove(&place)?;
+        let (_, place) = places.by_identity.remove(identity)?;
+        let (_, candidate) = places.candidates.remove(&place)?;
         places.by_name.remove(&(candidate.name.clone(), place));
         if places.candidates.is_empty() {
             self.0 = None;
@@ -83,7 +84,7 @@ impl Line {
     pub(crate) fn place(&self, identity: &str) -> Option<u32> {
         let places = self.0.as_ref()?;
         let place = places.by_identity.get(identity)?;
-        let ahead = places.candidates.range(..place).take(Limits::PLACE_TOLD_MAX as usize - 1).count();
+        let ahead = places.candidates.keys().take(Limits::PLACE_TOLD_MAX as usize - 1).take_while(|it| *it < place).count();
         Some(ahead as u32 + 1)
     }
 }

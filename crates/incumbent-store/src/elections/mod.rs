@@ -14,7 +14,6 @@ pub(crate) mod records;
 pub(crate) mod room;
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -23,7 +22,9 @@ use core::ops::Bound;
 use crate::election::{Board, Holder, Reservation};
 use crate::limits::Limits;
 use crate::query::{Inquire, ListElections, Seat, Summaries, Summary};
+use crate::refusal::Refusal;
 use crate::time::Time;
+use crate::tree::Tree;
 use line::Line;
 use records::Records;
 
@@ -34,12 +35,19 @@ pub(crate) const TERM_MAX: u64 = (1 << TERM_BITS) - 1;
 /// The greatest incarnation: tokens fit a signed number.
 pub(crate) const INCARNATION_MAX: u16 = (1 << 15) - 1;
 
+/// What to do where nobody knows the election.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(crate) enum Unknown {
+    Refuse,
+    Begin,
+}
+
 /// All elections.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Elections {
-    elections: BTreeMap<Arc<str>, Box<Election>>,
+    elections: Tree<Arc<str>, Arc<Election>>,
     /// When a seat that is reserved becomes free, of each election that has one: the next.
-    waking: BTreeSet<(Time, Arc<str>)>,
+    waking: Tree<(Time, Arc<str>), ()>,
 }
 
 /// One election.
@@ -72,6 +80,13 @@ impl Election {
     /// Whether there is nothing to remember of it.
     fn is_blank(&self) -> bool {
         self.is_deserted() && self.reservations.is_empty() && self.records.is_none() && self.incarnation == 0
+    }
+
+    fn settle(&mut self) {
+        if self.is_deserted() && self.reservations.is_empty() {
+            // The next candidates may want another number.
+            self.seats = 0;
+        }
     }
 
     pub(crate) fn holder(&self, token: u64) -> Option<&Holder> {
@@ -113,39 +128,77 @@ impl Elections {
         self.elections.get(name).map(|it| &**it)
     }
 
-    /// Takes the election out, to be changed and put back: everything else can then be changed with it.
-    pub(crate) fn take_out(&mut self, name: &str) -> Option<(Arc<str>, Box<Election>)> {
-        let (name, election) = self.elections.remove_entry(name)?;
-        if let Some(wakes) = election.wakes() {
-            self.waking.remove(&(wakes, name.clone()));
+    /// Changes an election where it stands. One of which nothing must be remembered after that is dropped.
+    pub(crate) fn change<T>(
+        &mut self,
+        name: &str,
+        unknown: Unknown,
+        limits: &Limits,
+        act: impl FnOnce(&Arc<str>, &mut Election) -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
+        let Some((name, election)) = self.elections.find_mut(name) else {
+            return match unknown {
+                Unknown::Refuse => Err(Refusal::NoElection),
+                Unknown::Begin if self.elections.len() >= limits.elections_max => {
+                    Err(Refusal::limit("elections", limits.elections_max))
+                }
+                Unknown::Begin => {
+                    let (name, mut election) = (name.into(), Election::default());
+                    let done = act(&name, &mut election);
+                    self.begin(name, election);
+                    done
+                }
+            };
+        };
+        let (name, woke, election) = (name.clone(), election.wakes(), Arc::make_mut(election));
+        let done = act(&name, election);
+        election.settle();
+        let (wakes, is_blank) = (election.wakes(), election.is_blank());
+        if wakes != woke {
+            self.wake_at(woke, wakes, &name);
         }
-        Some((name, election))
+        if is_blank {
+            self.elections.remove(&name);
+        }
+        done
     }
 
-    /// Puts an election back, or a new one in. One of which nothing must be remembered is dropped.
-    pub(crate) fn put_back(&mut self, name: Arc<str>, mut election: Box<Election>) {
-        if election.is_blank() {
-            return;
+    /// Takes up an election that is new, or was saved.
+    pub(crate) fn begin(&mut self, name: Arc<str>, mut election: Election) {
+        election.settle();
+        if !election.is_blank() {
+            self.wake_at(None, election.wakes(), &name);
+            self.elections.insert(name, Arc::new(election));
         }
-        if election.is_deserted() && election.reservations.is_empty() {
-            // The next candidates may want another number.
-            election.seats = 0;
+    }
+
+    pub(crate) fn forget(&mut self, name: &str) {
+        if let Some((name, election)) = self.elections.remove(name) {
+            self.wake_at(election.wakes(), None, &name);
         }
-        if let Some(wakes) = election.wakes() {
-            self.waking.insert((wakes, name.clone()));
+    }
+
+    fn wake_at(&mut self, before: Option<Time>, after: Option<Time>, name: &Arc<str>) {
+        if let Some(before) = before {
+            self.waking.remove(&(before, name.clone()));
         }
-        self.elections.insert(name, election);
+        if let Some(after) = after {
+            self.waking.insert((after, name.clone()), ());
+        }
     }
 
     /// The election in which a reserved seat becomes free next, and when.
     pub(crate) fn next_waking(&self) -> Option<&(Time, Arc<str>)> {
-        self.waking.first()
+        self.waking.first().map(|(it, ())| it)
     }
 
     /// Each election whose tokens are above this incarnation gets another of its own.
     pub(crate) fn raise_those_above(&mut self, incarnation: u16) {
-        for election in self.elections.values_mut().filter(|it| it.incarnation > incarnation) {
-            election.incarnation += 1;
+        let above = self.elections.iter().filter(|(_, it)| it.incarnation > incarnation);
+        for name in above.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+            if let Some((_, election)) = self.elections.find_mut(&name) {
+                Arc::make_mut(election).incarnation += 1;
+            }
         }
     }
 
@@ -157,7 +210,7 @@ impl Elections {
         let from: &str = if asked.after >= asked.prefix { &asked.after } else { &asked.prefix };
         let mut rest = self
             .elections
-            .range::<str, _>((Bound::Included(from), Bound::Unbounded))
+            .from(Bound::Included(from))
             .filter(|(name, _)| asked.after.is_empty() || ***name != *asked.after)
             .take_while(|(name, _)| name.starts_with(asked.prefix.as_str()));
         let elections = rest

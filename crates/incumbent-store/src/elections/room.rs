@@ -1,6 +1,6 @@
 //! One election with all that a change of it touches: the sessions of its candidates, the revision, the time.
 //!
-//! Whoever changes an election opens its room; when that is done, the election is put back and what is due in it later is noted.
+//! Whoever changes an election opens its room; when that is done, what is due in it later is noted.
 
 use alloc::boxed::Box;
 use alloc::string::String;

@@ -10,7 +10,8 @@ mod draft;
 pub mod item;
 pub mod transaction;
 
-use alloc::collections::{BTreeMap, BTreeSet, btree_map};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::ops::Bound;
 
 use prost::bytes::Bytes;
@@ -20,17 +21,18 @@ use crate::limits::Limits;
 use crate::query::{Items, Range};
 use crate::refusal::Refusal;
 use crate::time::Time;
+use crate::tree::{Iter, Tree};
 use item::{Item, Span, successor};
 
 /// All keys.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Keys {
-    items: BTreeMap<Bytes, Item>,
+    items: Tree<Bytes, Arc<Item>>,
     /// In all keys and values.
     bytes: usize,
     /// Keys that were lost without having been given back, and until when nobody should take them.
-    delays: BTreeMap<Bytes, Time>,
-    delays_by_time: BTreeSet<(Time, Bytes)>,
+    delays: Tree<Bytes, Time>,
+    delays_by_time: Tree<(Time, Bytes), ()>,
 }
 
 impl Keys {
@@ -43,26 +45,27 @@ impl Keys {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Item> {
-        self.items.values()
+        self.items.values().map(|it| &**it)
     }
 
     pub(crate) fn find(&self, key: &[u8]) -> Option<&Item> {
-        self.items.get(key)
+        self.items.get(key).map(|it| &**it)
     }
 
     /// Puts a key where it was, or takes it away. Answers what was there.
     pub(crate) fn replace(&mut self, key: &Bytes, item: Option<Item>) -> Option<Item> {
         self.bytes += item.as_ref().map_or(0, Item::size);
         let before = match item {
-            Some(item) => self.items.insert(key.clone(), item),
-            None => self.items.remove(key),
+            Some(item) => self.items.insert(key.clone(), Arc::new(item)),
+            None => self.items.remove(key).map(|(_, item)| item),
         };
+        let before = before.map(Arc::unwrap_or_clone);
         self.bytes -= before.as_ref().map_or(0, Item::size);
         before
     }
 
     pub(crate) fn within<'a>(&'a self, span: &'a Span) -> impl Iterator<Item = &'a Item> {
-        within(&self.items, span)
+        within(&self.items, span).map(|it| &**it)
     }
 
     pub(crate) fn delays(&self) -> impl Iterator<Item = (&Bytes, Time)> {
@@ -73,7 +76,7 @@ impl Keys {
         if let Some(before) = self.delays.insert(key.clone(), until) {
             self.delays_by_time.remove(&(before, key.clone()));
         }
-        self.delays_by_time.insert((until, key.clone()));
+        self.delays_by_time.insert((until, key.clone()), ());
     }
 
     pub(crate) fn is_delayed(&self, span: &Span, at: Time) -> bool {
@@ -84,7 +87,7 @@ impl Keys {
     }
 
     pub(crate) fn next_delay(&self) -> Option<Time> {
-        self.delays_by_time.first().map(|it| it.0)
+        self.delays_by_time.first().map(|((until, _), ())| *until)
     }
 
     /// Drops one delay that is over. False if there is none.
@@ -92,7 +95,7 @@ impl Keys {
         if self.next_delay().is_none_or(|it| it > at) {
             return false;
         }
-        let (_, key) = self.delays_by_time.pop_first().expect("there is one");
+        let ((_, key), ()) = self.delays_by_time.pop_first().expect("there is one");
         self.delays.remove(&key);
         true
     }
@@ -113,37 +116,26 @@ impl Keys {
             return Err(refusal);
         }
         // What was is what is, without all that came after.
-        let mut past: BTreeMap<Bytes, Item> = self.within(span).map(|it| (it.key.clone(), it.clone())).collect();
-        for event in journal.events().rev().take_while(|it| it.revision > asked.revision) {
+        let mut past = self.items.clone();
+        let later: Vec<_> = journal.events_from(asked.revision + 1).collect();
+        for event in later.into_iter().rev() {
             let Some(key) = event.key().filter(|it| span.contains(it)) else { continue };
             match event.previous() {
-                Some(item) => past.insert(key.clone(), item.clone()),
-                None => past.remove(key),
-            };
+                Some(item) => drop(past.insert(key.clone(), Arc::new(item.clone()))),
+                None => drop(past.remove(key)),
+            }
         }
         Ok(answer(&past, span, asked, limits))
     }
 }
 
-fn within<'a, V>(map: &'a BTreeMap<Bytes, V>, span: &'a Span) -> impl Iterator<Item = &'a V> {
-    range(map, span).into_iter().flatten().map(|(_, value)| value)
+fn within<'a, V>(map: &'a Tree<Bytes, V>, span: &'a Span) -> impl Iterator<Item = &'a V> {
+    map.from(Bound::Included(&span.start)).take_while(|(key, _)| span.contains(key)).map(|(_, value)| value)
 }
 
-fn range<'a, V>(map: &'a BTreeMap<Bytes, V>, span: &Span) -> Option<btree_map::Range<'a, Bytes, V>> {
-    let end = if span.is_one() {
-        Bound::Included(&span.start)
-    } else if span.is_open() {
-        Bound::Unbounded
-    } else {
-        Bound::Excluded(&span.end)
-    };
-    // A range that ends before it begins is a panic to the map, and nothing to us.
-    (!span.is_empty()).then(|| map.range::<Bytes, _>((Bound::Included(&span.start), end)))
-}
-
-fn answer(items: &BTreeMap<Bytes, Item>, span: &Span, asked: &Range, limits: &Limits) -> Items {
+fn answer(items: &Tree<Bytes, Arc<Item>>, span: &Span, asked: &Range, limits: &Limits) -> Items {
     let rest = |after: &[u8]| match after {
-        [] => range(items, span),
+        [] => Some(items.from(Bound::Included(&span.start))),
         after => behind(items, span, after, &asked.separator),
     };
     let walk = |after| Walk { items, rest: rest(after), span, separator: &asked.separator };
@@ -179,28 +171,28 @@ fn answer(items: &BTreeMap<Bytes, Item>, span: &Span, asked: &Range, limits: &Li
     answer
 }
 
-/// What is left of a span behind a key or a branch.
+/// What comes behind a key or a branch of a span, also behind its end.
 fn behind<'a>(
-    items: &'a BTreeMap<Bytes, Item>,
+    items: &'a Tree<Bytes, Arc<Item>>,
     span: &Span,
     after: &[u8],
     separator: &[u8],
-) -> Option<btree_map::Range<'a, Bytes, Item>> {
+) -> Option<Iter<'a, Bytes, Arc<Item>>> {
     if span.is_one() || after < &span.start[..] {
-        return range(items, span);
+        return Some(items.from(Bound::Included(&span.start)));
     }
     let is_branch = !separator.is_empty() && after.ends_with(separator);
     let start = if is_branch { successor(after) } else { [after, &[0]].concat().into() };
     // Nothing comes behind a branch of the last byte there is.
-    if *start == [0] { None } else { range(items, &Span { start, end: span.end.clone() }) }
+    if *start == [0] { None } else { Some(items.from(Bound::Included(&start))) }
 }
 
 /// Through a span in order, past the branches that a separator makes.
 struct Walk<'a> {
-    items: &'a BTreeMap<Bytes, Item>,
+    items: &'a Tree<Bytes, Arc<Item>>,
     span: &'a Span,
-    /// What is left of it.
-    rest: Option<btree_map::Range<'a, Bytes, Item>>,
+    /// What is left of it, and what comes behind.
+    rest: Option<Iter<'a, Bytes, Arc<Item>>>,
     separator: &'a [u8],
 }
 
@@ -213,7 +205,7 @@ impl<'a> Iterator for Walk<'a> {
     type Item = Step<'a>;
 
     fn next(&mut self) -> Option<Step<'a>> {
-        let (key, item) = self.rest.as_mut()?.next()?;
+        let (key, item) = self.rest.as_mut()?.next().filter(|(key, _)| self.span.contains(key))?;
         let base = self.span.start.len();
         let name = key.get(base..).unwrap_or_default();
         let branch = match self.separator {
