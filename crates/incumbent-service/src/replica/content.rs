@@ -77,18 +77,6 @@ pub(super) fn read_batch(bytes: &Bytes) -> Option<Batch> {
     (kind(bytes) == Some(Kind::Batch)).then(|| Batch::decode(bytes.slice(1..)).ok())?
 }
 
-/// What an entry gives to a state machine: when, and the payloads in their order. None of a leader's first entry or a change of members. `None` if no version of this
-/// program that we know of has written it.
-pub fn payloads(bytes: &Bytes) -> Option<(ClusterTime, Vec<Bytes>)> {
-    match kind(bytes)? {
-        Kind::Batch => {
-            let batch = read_batch(bytes)?;
-            Some((ClusterTime(batch.at), batch.items.into_iter().map(|it| it.payload).collect()))
-        }
-        Kind::Nothing | Kind::Change => Some((ClusterTime::default(), Vec::new())),
-    }
-}
-
 /// The time of an entry, if it has one.
 pub(super) fn time(bytes: &Bytes) -> Option<ClusterTime> {
     /// The beginning of a batch: all that is needed of one whose payloads nobody asks for.

@@ -74,7 +74,6 @@ use self::reads::Reads;
 use self::streams::{Ended, Stored, Streams};
 use self::tempo::Tempo;
 
-pub use self::content::payloads;
 pub use self::exchange::{
     ClusterTime, Committed, Content, Effect, Entry, Extent, Health, Index, Input, Item, Lane, Mark, Place, Reason, Recovered,
     Role, Snapshot, Step, Tag, Vote, Write,

@@ -1,4 +1,4 @@
-//! A request as it stands in the log, and what it does to a store: the one place where a store is changed, for the node and for its snapshots.
+//! A request as it stands in the log, and what it does to a store: the one place where a store is changed.
 
 use std::sync::Arc;
 

@@ -481,7 +481,12 @@ impl Driver {
             Order::BackUp { answer } => {
                 let (cluster, release) = (self.cluster.clone(), RELEASE.to_owned());
                 let label = Label { cluster, node: self.me.0, wall_ms: wall_ms(), release };
-                self.keeper.give(keeper::Task::BackUp { index: self.applied, label, answer });
+                self.keeper.give(keeper::Task::BackUp {
+                    index: self.applied,
+                    store: Box::new(self.store.clone()),
+                    label,
+                    answer,
+                });
             }
             Order::ReadBackup { wanted, answer } => self.keeper.give(keeper::Task::ReadBackup { wanted, answer }),
         }
@@ -561,8 +566,7 @@ impl Driver {
                 self.forget_expiry(tag);
                 self.desk.unknown(tag, self.role.leader);
             }
-            // From what the disk has: a large store is neither copied here nor waited for.
-            Effect::TakeSnapshot(snapshot) => self.keeper.give(keeper::Task::Save(snapshot)),
+            Effect::TakeSnapshot(snapshot) => self.take_snapshot(snapshot),
             Effect::Compact(index) => self.disk.give(disk::Task::Compact(index)),
             Effect::ReadPiece { to, index, offset, bytes_max } => {
                 self.keeper.give(keeper::Task::Read { to, index, offset, bytes_max });
@@ -624,6 +628,21 @@ impl Driver {
         self.watchers.tell(&events, self.store.revision());
         self.belfry.ring(&events);
         self.notice.reach(self.store.revision());
+    }
+
+    fn take_snapshot(&mut self, snapshot: Snapshot) {
+        // It is of what was applied last, unless that could not be applied: then this node ends.
+        debug_assert!(
+            self.end.is_some() || self.applied == snapshot.index,
+            "{} is applied, a snapshot of {}",
+            self.applied,
+            snapshot.index
+        );
+        if self.applied == snapshot.index {
+            self.keeper.give(keeper::Task::Save(snapshot, Box::new(self.store.clone())));
+        } else {
+            self.with_the_rest(Input::Unsaved { index: snapshot.index });
+        }
     }
 
     fn install(&mut self, snapshot: &Snapshot) {

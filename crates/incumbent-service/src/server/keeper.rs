@@ -1,8 +1,6 @@
 //! The keeper of snapshots, on a thread of its own: a large one must not hold up the log.
 //!
-//! **Problem.** A snapshot is of the store as it was at one entry, and the store is in use; to copy a large one takes longer than a leader may be silent. **Insight.** What the
-//! disk has makes the same store again: the last snapshot, and the entries since. So nobody waits, at the price of applying every entry once more and of room for a second
-//! store while it lasts; and what is on the disk is read, and found to be whole, long before it is needed.
+//! A snapshot is of the store as it was at one entry, and the store is in use: the keeper is given a copy of it, which costs nothing until the store is changed, and then only what is changed.
 //!
 //! In its file a snapshot has the replica's outline as context, and the store's pieces cut into chunks that the log takes. On its way to another node it is the file's bytes,
 //! known by their length and checksum: so what came before a crash counts, and what is not as announced is found out.
@@ -20,17 +18,13 @@ use rustix::process::{getpriority_process, setpriority_process};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
-use super::apply::apply;
 use super::backup::{self, Label};
 use super::{Alarm, Report};
 use crate::log::{
     Damage, Disk, Failure, HardState, Incoming, Mark, Reader, Rejected, Snapshot as Saved, SnapshotReader, SnapshotWriter,
     Snapshots, Unreadable,
 };
-use crate::replica::{Extent, Index, Snapshot, payloads};
-
-/// As much of the log is read at once.
-const READ_AT_ONCE: usize = 1 << 20;
+use crate::replica::{Extent, Index, Snapshot};
 
 /// How often it is looked whether an entry is written.
 const ENTRY_LOOKED_FOR: Duration = Duration::from_millis(5);
@@ -48,8 +42,8 @@ type Answer<T> = oneshot::Sender<Result<T, String>>;
 /// What the keeper is to do.
 #[derive(Debug)]
 pub(super) enum Task {
-    /// Save the store as it is after the last entry of this.
-    Save(Snapshot),
+    /// Save the store, which is as it is after the last entry of this.
+    Save(Snapshot, Box<Store>),
     /// Read a part for another node.
     Read { to: NodeId, index: Index, offset: u64, bytes_max: u64 },
     /// One comes from another node: say how much of it is here.
@@ -58,8 +52,8 @@ pub(super) enum Task {
     Forget(Box<Store>),
     /// Keep a part of it.
     Keep { index: Index, offset: u64, bytes: Bytes, last: bool },
-    /// Make a backup of the store as it is after this entry.
-    BackUp { index: Index, label: Label, answer: Answer<BackupView> },
+    /// Make a backup of the store, which is as it is after this entry.
+    BackUp { index: Index, store: Box<Store>, label: Label, answer: Answer<BackupView> },
     /// Read a part of the backup that was made last.
     ReadBackup { wanted: ReadBackup, answer: Answer<Bytes> },
 }
@@ -79,17 +73,7 @@ impl Keeper {
     ) -> io::Result<Keeper> {
         let (tasks, inbox) = channel();
         let alarm = Alarm(reports.clone());
-        let worker = Worker {
-            snapshots,
-            log,
-            inbox,
-            reports,
-            saving: None,
-            backing_up: None,
-            backup: None,
-            reading: None,
-            incoming: None,
-        };
+        let worker = Worker { snapshots, log, inbox, reports, saving: None, backup: None, reading: None, incoming: None };
         let thread = thread::Builder::new().name("incumbent-keeper".to_owned()).spawn(move || {
             let _alarm = alarm;
             worker.run();
@@ -180,9 +164,7 @@ struct Worker<D: Disk> {
     inbox: Receiver<Task>,
     reports: UnboundedSender<Report>,
     /// To be saved when its last entry is written.
-    saving: Option<Snapshot>,
-    /// A backup that is to be made then.
-    backing_up: Option<(Index, Label, Answer<BackupView>)>,
+    saving: Option<(Snapshot, Box<Store>)>,
     /// The backup that was made last.
     backup: Option<(BackupView, SnapshotReader<D>)>,
     /// The snapshot that others are being sent: its file can be read to the end, also when a newer one has taken its place.
@@ -195,24 +177,19 @@ impl<D: Disk> Worker<D> {
         // Whoever waits for an answer is more important. A system that does not allow it does not matter.
         let _ = setpriority_process(None, getpriority_process(None).unwrap_or(0) + LESS_URGENT_BY);
         loop {
-            let task = if self.saving.is_none() && self.backing_up.is_none() {
+            let task = if self.saving.is_none() {
                 self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected)
             } else {
                 self.inbox.recv_timeout(ENTRY_LOOKED_FOR)
             };
             let report = match task {
-                Ok(Task::Save(snapshot)) => {
-                    self.saving = Some(snapshot);
+                Ok(Task::Save(snapshot, store)) => {
+                    self.saving = Some((snapshot, store));
                     self.save()
                 }
-                Err(RecvTimeoutError::Timeout) => {
-                    self.back_up();
-                    self.save()
-                }
-                Ok(Task::BackUp { index, label, answer }) => {
-                    // Whoever waits for another is told by its end.
-                    self.backing_up = Some((index, label, answer));
-                    self.back_up();
+                Err(RecvTimeoutError::Timeout) => self.save(),
+                Ok(Task::BackUp { index, store, label, answer }) => {
+                    let _ = answer.send(self.back_up(index, &store, &label));
                     None
                 }
                 Ok(Task::ReadBackup { wanted, answer }) => {
@@ -242,7 +219,7 @@ impl<D: Disk> Worker<D> {
 
     /// Saves what is to be saved, if the log is as far. An entry may be decided by others' disks before it is on this one.
     fn save(&mut self) -> Option<Report> {
-        let Snapshot { index, term, .. } = *self.saving.as_ref()?;
+        let Snapshot { index, term, .. } = self.saving.as_ref()?.0;
         match self.log.term(index) {
             Ok(written) if written == term.0 => {}
             Ok(_) | Err(Unreadable::Beyond { .. }) => return None,
@@ -252,12 +229,7 @@ impl<D: Disk> Worker<D> {
                 return Some(Report::Unsaved { index });
             }
         }
-        let snapshot = self.saving.take()?;
-        let store = match self.make_again(index) {
-            Ok(Some(store)) => store,
-            Ok(None) => return Some(Report::Unsaved { index }),
-            Err(why) => return Some(Report::Broken(why)),
-        };
+        let (snapshot, store) = self.saving.take()?;
         match save(&self.snapshots, &snapshot, &store) {
             Ok(extent) => Some(Report::Saved { index, extent }),
             Err(failure) if failure.is_final() => Some(Report::Broken(failure.to_string())),
@@ -268,23 +240,10 @@ impl<D: Disk> Worker<D> {
         }
     }
 
-    /// Makes the backup that is wanted, if the log is as far.
-    fn back_up(&mut self) {
-        let Some((index, label, answer)) = self.backing_up.take() else { return };
-        if matches!(self.log.term(index), Err(Unreadable::Beyond { .. })) {
-            self.backing_up = Some((index, label, answer));
-            return;
-        }
-        let made = match self.make_again(index) {
-            Ok(Some(store)) => backup::write(&self.snapshots, index, &label, &store),
-            Ok(None) => Err("a snapshot from another node has come in between: try again".to_owned()),
-            Err(why) => Err(why),
-        };
-        let told = made.map(|(view, reader)| {
-            self.backup = Some((view.clone(), reader));
-            view
-        });
-        let _ = answer.send(told);
+    fn back_up(&mut self, index: Index, store: &Store, label: &Label) -> Result<BackupView, String> {
+        let (view, reader) = backup::write(&self.snapshots, index, label, store)?;
+        self.backup = Some((view.clone(), reader));
+        Ok(view)
     }
 
     fn read_backup(&self, wanted: &ReadBackup) -> Result<Bytes, String> {
@@ -293,32 +252,6 @@ impl<D: Disk> Worker<D> {
             return Err("this node has no such backup, or has made another since: begin again".to_owned());
         };
         reader.bytes(wanted.offset, backup::PIECE).map(Bytes::from).map_err(|why| why.to_string())
-    }
-
-    /// The store after this entry, from the disk. `None` if there is a newer snapshot.
-    fn make_again(&self, index: Index) -> Result<Option<Store>, String> {
-        let (mut next, mut store) = match load(&self.snapshots)? {
-            Some((outline, _, store)) => (outline.index + 1, store),
-            None => (self.log.first(), Store::new(0)),
-        };
-        let mut events = Vec::new();
-        while next <= index {
-            let entries = match self.log.read(next, index + 1, READ_AT_ONCE) {
-                Ok(entries) => entries,
-                Err(Unreadable::Compacted { .. } | Unreadable::Beyond { .. }) => return Ok(None),
-                Err(why @ (Unreadable::Damaged(_) | Unreadable::Broken { .. })) => return Err(why.to_string()),
-            };
-            next += entries.len() as u64;
-            for entry in entries {
-                let unknown = || format!("entry {} of the log cannot be read by this release", entry.index);
-                let (at, payloads) = payloads(&entry.payload.into()).ok_or_else(unknown)?;
-                for payload in payloads {
-                    drop(apply(&mut store, at, &payload, &mut events).map_err(|_| unknown())?);
-                    events.clear();
-                }
-            }
-        }
-        Ok((next == index + 1).then_some(store))
     }
 
     /// Empty if there is no such snapshot, or it cannot be read.
