@@ -71,12 +71,11 @@ fn crashes(name: &str, url: &str, directory: &Path) {
     }
     end(&mut hosts);
     let bare = bare_starts(&path, &mut starts);
-    let own = hand_overs(url);
-    took.sort_unstable();
-    let (median, late) = (took[ROUNDS / 2], took[ROUNDS * 99 / 100]);
+    let (own, own_late) = hand_overs(url);
+    let (median, late) = middle_and_end(took);
     let times = |it: Duration| it.as_secs_f64() / own.as_secs_f64();
     println!("  {name:<6} p50 {median:.1?}, p99 {late:.1?}");
-    println!("         the library's hand-over on it, p50 {own:.1?}: {:.2} times", times(median));
+    println!("         the library's hand-over on it, p50 {own:.1?}, p99 {own_late:.1?}: {:.2} times", times(median));
     println!(
         "         the same command started by hand until it says so, p50 {bare:.1?}: without that {:.2} times",
         times(median.saturating_sub(bare))
@@ -85,7 +84,7 @@ fn crashes(name: &str, url: &str, directory: &Path) {
 
 /// What any command takes to run, and no election can spare it.
 fn bare_starts(path: &Path, starts: &mut impl Iterator<Item = i32>) -> Duration {
-    let mut took: Vec<Duration> = (0..ROUNDS)
+    let took: Vec<Duration> = (0..ROUNDS)
         .map(|_| {
             let began = Instant::now();
             let mut command =
@@ -97,8 +96,13 @@ fn bare_starts(path: &Path, starts: &mut impl Iterator<Item = i32>) -> Duration 
             took
         })
         .collect();
+    middle_and_end(took).0
+}
+
+/// The median, and of so few the last.
+fn middle_and_end(mut took: Vec<Duration>) -> (Duration, Duration) {
     took.sort_unstable();
-    took[ROUNDS / 2]
+    (took[took.len() / 2], took[took.len() * 99 / 100])
 }
 
 /// The command: it says which process it is, and stays.
@@ -107,7 +111,7 @@ fn script(starts: &Path) -> String {
 }
 
 /// Between two candidates of the library, without any command.
-fn hand_overs(url: &str) -> Duration {
+fn hand_overs(url: &str) -> (Duration, Duration) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let of = || Election::on(url).name("hand-over").own_connection().build();
@@ -128,8 +132,7 @@ fn hand_overs(url: &str) -> Duration {
             std::mem::swap(&mut holder, &mut heir);
         }
         leadership.resign().await.expect("the engine is well");
-        took.sort_unstable();
-        took[ROUNDS / 2]
+        middle_and_end(took)
     })
 }
 
