@@ -1,9 +1,11 @@
 //! What the server is asked, by its own count: no herd at a release, one lease and one keep-alive for many elections.
 
+use std::time::{Duration, Instant};
+
 use futures_util::StreamExt;
 use futures_util::future::join_all;
-use incumbent::Name;
 use incumbent::engine::{Claim, Renewal};
+use incumbent::{Name, clock};
 use incumbent_testbed::{Etcd, Server as _};
 
 use crate::support::{LONG, bid, claim, engine, granted, jobs, leads, namespace, release, renewed, waits_behind};
@@ -109,6 +111,39 @@ async fn a_waiting_candidate_that_claims_again_only_reads() {
         assert!(renewed(&*one, &a, held.token).await);
     }
     assert_eq!(revision(), before, "nothing was written");
+}
+
+#[tokio::test]
+async fn whoever_has_waited_keeps_its_lease_meanwhile_and_not_when_its_turn_has_come() {
+    let etcd = Etcd::debian().start().expect("starts");
+    let namespace = namespace();
+    let (one, two) = (engine(&etcd, &namespace).await, engine(&etcd, &namespace).await);
+    let ttl = Duration::from_secs(8);
+    let (a, b) = (bid("a", LONG), bid("b", ttl));
+    let held = granted(&*one, &a).await;
+    waits_behind(&*two, &b).await;
+    let kept = || etcd.requests().expect("counts").of("LeaseKeepAlive");
+    let age = || {
+        let since = Instant::now();
+        // Old enough not to be shared, and young enough to take office on.
+        while since.elapsed() < ttl / 7 {
+            kept();
+        }
+    };
+
+    age();
+    let before = kept();
+    waits_behind(&*two, &b).await;
+    assert_eq!(kept() - before, 1);
+
+    age();
+    let before = kept();
+    release(&*one, &a, held.token).await;
+    let grant = granted(&*two, &b).await;
+    assert_eq!(kept() - before, 0);
+    assert!(grant.counted_from.is_some_and(|it| clock::now() - it > ttl / 8), "it counts from the keep-alive before");
+    assert!(renewed(&*two, &b, grant.token).await);
+    assert_eq!(kept() - before, 1);
 }
 
 #[tokio::test]

@@ -293,8 +293,16 @@ impl Etcd {
     async fn try_claim(&self, candidacy: &Arc<Candidacy>, bid: &Bid, departures: u64) -> Result<Option<Claim>, Fault> {
         let lease = self.lease_for(candidacy, bid.ttl);
         let seen = async {
-            let beat = lease.beat().await?;
-            Ok((beat, candidacy.stand(&lease, bid, departures).await?))
+            let beat = match lease.recent() {
+                Some(beat) => beat,
+                None => lease.beat().await?,
+            };
+            let view = candidacy.stand(&lease, bid, departures).await?;
+            if !view.is_first() {
+                // The lease is kept while one waits, so that nothing but that read is to be waited for when the turn comes.
+                lease.beat().await?;
+            }
+            Ok((beat, view))
         };
         let (beat, view): (Beat, View) = match seen.await {
             Err(Fault::NoLease) => {
@@ -400,6 +408,8 @@ impl Etcd {
         let holder = candidacy.holder(bid, token);
         let ttl = bid.ttl;
         tokio::spawn(async move {
+            // Whoever waits for the seat is told first.
+            tokio::task::yield_now().await;
             let write = revise(&client, &candidacy.keys, &guards, known, &[], |ledger| {
                 ledger.seat(holder.clone(), &leading);
                 Ok(())
