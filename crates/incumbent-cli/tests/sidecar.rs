@@ -459,7 +459,7 @@ fn what_is_no_question_is_told_which_there_are() {
     let request = "POST /resign HTTP/1.1\r\nhost: localhost\r\norigin: http://evil.example\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
     page.write_all(request.as_bytes()).unwrap();
     assert_eq!(answer(page).0, 403);
-    for (path, code) in [("/status", 403), ("/leader", 403), ("/events", 403), ("/primary", 200)] {
+    for (path, code) in [("/status", 403), ("/leader", 403), ("/events", 403), ("/live", 200)] {
         let mut rebound = sidecar.connect();
         rebound
             .write_all(format!("GET {path} HTTP/1.1\r\nhost: evil.example:80\r\nconnection: close\r\n\r\n").as_bytes())

@@ -176,9 +176,10 @@ impl Troupe {
     /// Kills one that leads with `token`, whatever it is doing, and starts another in its place.
     pub(super) fn replace(&mut self, actor: usize, token: u64) -> Result<(), Failure> {
         let old = &mut self.actors[actor].child;
+        // It acts no more from here on, whatever it was promised. Not when it has been waited for: the kernel frees what it held before that is told, and another may be in office by then.
+        let struck = clock::now();
         old.kill().and_then(|()| old.wait()).map_err(|wrong| failed(&wrong))?;
-        // A dead process acts no more, whatever it was promised.
-        self.end(token, clock::now());
+        self.end(token, struck);
         let new = self.spawn(actor)?;
         self.actors[actor] = new;
         self.leader = None;
