@@ -173,3 +173,23 @@ impl DiskFile for FolderFile {
         self.file.sync_data()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_written_past_the_cache_is_written_through_it() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let path = folder.path().join("log");
+        let file = File::options().read(true).write(true).create_new(true).open(&path).expect("made");
+        // A file that takes no block says what a file system says which cannot do it.
+        let refuses = File::options().write(true).open("/proc/self/oom_score_adj").expect("it is everybody's own");
+        let file = FolderFile { direct: Some(Stage::new().direct(refuses)), ..FolderFile::from(file) };
+        for (offset, bytes) in [(0, "one"), (3, "two")] {
+            file.append_at(bytes.as_bytes(), offset).expect("written");
+        }
+        assert!(file.cannot.get().is_some(), "it was tried once");
+        assert_eq!(std::fs::read(&path).expect("read"), b"onetwo");
+    }
+}
