@@ -7,7 +7,7 @@ use http_body_util::{BodyExt as _, Channel, Either, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, ORIGIN};
 use hyper::{Method, Request, Response, StatusCode, Uri};
-use incumbent_service::http::came_by_no_foreign_name;
+use incumbent_service::http::came_by_foreign_name;
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 use tokio::sync::{oneshot, watch};
@@ -68,7 +68,7 @@ impl Desk {
         // HAProxy's checks are OPTIONS unless it is told otherwise, and many others are HEAD: both are told what GET is told, by the code.
         let reads = [Method::GET, Method::HEAD, Method::OPTIONS].contains(&method);
         let foreign =
-            reach == Reach::Machine && !CHECKS.contains(&request.uri().path()) && !came_by_no_foreign_name(request.headers());
+            reach == Reach::Machine && !CHECKS.contains(&request.uri().path()) && came_by_foreign_name(request.headers());
         if reads && !foreign && request.uri().path() == "/events" {
             return if method == Method::GET { self.events(closing) } else { events::response(Either::Left(Full::default())) };
         }

@@ -19,7 +19,7 @@ use super::address::{self, Parameters};
 use super::bodies::{self, Body, under};
 use super::border::Gate;
 use super::failure::Failure;
-use super::host::came_by_no_foreign_name;
+use super::host::came_by_foreign_name;
 use super::limits::{BODY_WITHIN, JSON_BYTES_MAX, VALUE_BYTES_MAX};
 use super::petition::{Petition, caller, number, token};
 use super::routes::{Deed, Gives, Route, Takes, Verb, Way, way};
@@ -164,7 +164,7 @@ async fn serve(
         Parameters::read(head.uri.query(), route.asks)?;
         return Ok(told);
     }
-    if gate.is_open() && !came_by_no_foreign_name(&head.headers) {
+    if gate.is_open() && came_by_foreign_name(&head.headers) {
         let message = "the header Host is another machine's name: a page in a browser may have made it lead here";
         return Err(Failure::new(
             StatusCode::FORBIDDEN,

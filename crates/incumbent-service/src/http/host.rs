@@ -8,15 +8,15 @@ use std::net::IpAddr;
 use hyper::header::{HOST, HeaderMap};
 use hyper::http::uri::Authority;
 
-/// Whether a request came by an address or by this machine's own name. Programs that say no name at all are not browsers.
-pub fn came_by_no_foreign_name(headers: &HeaderMap) -> bool {
-    headers.get_all(HOST).iter().all(|it| it.to_str().is_ok_and(is_no_foreign_name))
+/// Whether a request came by a name that may be a page's: neither an address nor this machine's own name. Programs that say no name at all are not browsers.
+pub fn came_by_foreign_name(headers: &HeaderMap) -> bool {
+    headers.get_all(HOST).iter().any(|it| it.to_str().map_or(true, is_foreign))
 }
 
-fn is_no_foreign_name(host: &str) -> bool {
-    let Ok(authority) = host.parse::<Authority>() else { return host.is_empty() };
+fn is_foreign(host: &str) -> bool {
+    let Ok(authority) = host.parse::<Authority>() else { return !host.is_empty() };
     let host = authority.host().trim_start_matches('[').trim_end_matches(']').trim_end_matches('.').to_ascii_lowercase();
-    host == "localhost" || host.ends_with(".localhost") || host.parse::<IpAddr>().is_ok()
+    host != "localhost" && !host.ends_with(".localhost") && host.parse::<IpAddr>().is_err()
 }
 
 #[cfg(test)]
@@ -37,7 +37,7 @@ mod tests {
             "a.localhost",
             "localhost.",
         ] {
-            assert!(is_no_foreign_name(host), "{host}");
+            assert!(!is_foreign(host), "{host}");
         }
         for host in [
             "evil.example",
@@ -48,17 +48,17 @@ mod tests {
             "a b",
             "127.0.0.1@evil.example:80",
         ] {
-            assert!(!is_no_foreign_name(host), "{host}");
+            assert!(is_foreign(host), "{host}");
         }
     }
 
     #[test]
     fn of_several_names_none_may_be_foreign() {
         let mut headers = HeaderMap::new();
-        assert!(came_by_no_foreign_name(&headers), "no browser");
+        assert!(!came_by_foreign_name(&headers), "no browser");
         headers.append(HOST, "localhost".parse().expect("a header"));
-        assert!(came_by_no_foreign_name(&headers));
+        assert!(!came_by_foreign_name(&headers));
         headers.append(HOST, "evil.example".parse().expect("a header"));
-        assert!(!came_by_no_foreign_name(&headers));
+        assert!(came_by_foreign_name(&headers));
     }
 }

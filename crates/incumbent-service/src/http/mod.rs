@@ -54,7 +54,7 @@ pub use self::annex::Annex;
 pub use self::border::{Denial, Everybody, Gate, Visitor};
 use self::connection::Connection;
 use self::figures::Figures;
-pub use self::host::came_by_no_foreign_name;
+pub use self::host::came_by_foreign_name;
 use crate::server::Handle;
 
 /// What all connections of a node have in common.

@@ -3,8 +3,8 @@
 //! **What is counted.** A keep-alive that was acknowledged says that the lease lives for a ttl from its send on; see `etcd/mod.rs` for when that
 //! is to be believed. It says nothing about a leadership, whose key may have been removed. So whoever renews is told of a keep-alive *and* of a
 //! linearizable read of its key that came after it and bears the same stamp. Both are shared: those who ask within an eighth of the ttl get one answer,
-//! and the keys of all who lead on the lease are read together, 64 elections in a transaction. Whoever takes office may do so on an older one, and then renews
-//! at once: those who wait keep the lease, so that a seat that falls to them is theirs after one read.
+//! and the keys of all who lead on the lease are read together, 64 elections in a transaction. Whoever takes office may do so on an older one, and renews
+//! the sooner: those who wait keep the lease, so that a seat that falls to them is theirs after one read.
 //!
 //! **Who is silent.** The lease is kept by whoever is left on it, so a candidate that stopped asking would stay in line, or in office, for as
 //! long as the process lives. Its key is removed when it has been silent for a ttl: by then its own deadline has passed.
@@ -220,7 +220,7 @@ impl Lease {
         self.beat_within(wire::seconds(self.seconds) / 8)
     }
 
-    /// The last keep-alive, if one may still take office on it, and then renew at once: whoever waits asks every quarter of a ttl, or up to half as much later.
+    /// The last keep-alive, if one may still take office on it: whoever waits asks every quarter of a ttl, or up to half as much later.
     pub(super) fn recent(&self) -> Option<Beat> {
         self.beat_within(wire::seconds(self.seconds) * 3 / 8)
     }
