@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use incumbent::conformance::{Subject, bid, check, fresh_name};
@@ -115,6 +117,42 @@ async fn a_token_is_on_the_disk_before_it_is_granted() {
         let farewell = Farewell { reason: Reason::Resigned, to: None };
         engine.release(&election, &bid, granted, &farewell).await.expect("a dead connection is replaced");
     }
+}
+
+/// A server that waits for a standby which is not there confirms no write that asks for more than memory.
+#[tokio::test]
+async fn a_release_waits_for_no_disk_and_no_standby() {
+    let postgres = Arc::new(Postgres::debian().start().expect("postgres starts"));
+    let (subject, election) = (at(postgres.port()), fresh_name("hasty"));
+    let (engine, a) = (subject.engine().await, bid(&subject, "a"));
+    let held = token(&*engine, &election, &a).await.expect("it is there").expect("free");
+    let wait_for_standbys = |names: &str| {
+        postgres.sql(&format!("alter system set synchronous_standby_names = '{names}'")).expect("set");
+        postgres.sql("select pg_reload_conf()").expect("told");
+    };
+    postgres.sql("create table writes ()").expect("made");
+    wait_for_standbys("nobody");
+    // Writes until one of its commits has to wait: then the setting is in force.
+    let is_over = Arc::new(AtomicBool::new(false));
+    let writer = std::thread::spawn({
+        let (postgres, is_over) = (Arc::clone(&postgres), Arc::clone(&is_over));
+        move || {
+            while !is_over.load(Ordering::Relaxed) {
+                postgres.sql("insert into writes default values").expect("written");
+            }
+        }
+    });
+    incumbent_testbed::eventually("a commit to wait for the standby", || {
+        postgres.sql("select count(*) from pg_stat_activity where wait_event = 'SyncRep'").expect("asked") == "1"
+    });
+    let farewell = Farewell { reason: Reason::Resigned, to: None };
+    let released = tokio::time::timeout(Duration::from_secs(10), engine.release(&election, &a, held, &farewell)).await;
+    is_over.store(true, Ordering::Relaxed);
+    wait_for_standbys("");
+    released.expect("it did not wait").expect("it is there");
+    writer.join().expect("the last write was confirmed");
+    let next = token(&*engine, &election, &bid(&subject, "b")).await.expect("it is there");
+    assert!(next > Some(held), "{next:?} after {held}");
 }
 
 #[tokio::test]
