@@ -20,6 +20,8 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
         [] => (None, arguments),
         [name, rest @ ..] => (Some(*name), rest),
     };
+    // As cargo has it, or without.
+    let rest = rest.strip_prefix(&["--"]).unwrap_or(rest);
     if let Some(name) = wanted
         && PROGRAMS.iter().all(|(it, _)| *it != name)
     {

@@ -22,12 +22,20 @@ use incumbent_store::keys::transaction::Put;
 
 use self::clusters::{Ours, Servers};
 
+const PARTS: [&str; 10] =
+    ["floor", "commit", "hand-over", "cycles", "node-killed", "node-paused", "client-killed", "sessions", "elections", "idle"];
 const COMMITS: usize = 1000;
 const HAND_OVERS: usize = 60;
+/// Where they come one soon after the other: their times differ by more.
+const HAND_OVERS_BUSY: usize = 300;
 /// Between two hand-overs: so long that disk and processors are at rest, and so short that they are not.
 const RESTED: Duration = Duration::from_millis(100);
 const BUSY: Duration = Duration::from_millis(10);
 const SYNCS: usize = 60;
+/// Where they come one soon after the other.
+const SYNCS_BUSY: usize = 400;
+/// About as much time as a node's disk has between two commits of one client. A disk that has rested takes longer, and longer the more it has.
+const AS_COMMITS_COME: Duration = Duration::from_micros(400);
 const BLOCK: usize = 256;
 const CYCLES_FOR: Duration = Duration::from_secs(5);
 
@@ -38,6 +46,7 @@ fn main() {
         return failures::candidate(url, ttl_ms);
     }
     let (part, only) = (words.first().copied(), words.get(1).copied());
+    assert!(part.is_none_or(|it| PARTS.contains(&it)), "say one of {PARTS:?}, or nothing for all");
     let wanted = |name: &str| part.is_none_or(|it| it == name);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     if wanted("floor") {
@@ -73,9 +82,8 @@ fn main() {
 
 /// What the disk and the network take alone. A commit waits for two of three disks; here all three are one, so that is what it is measured by.
 fn floor() {
-    for pause in [Duration::ZERO, RESTED] {
-        let (one, two) = (syncs(1, pause), syncs(3, pause));
-        println!("floor: after {pause:?} of rest fdatasync p50 {one:.0?}, of three at once the second to end {two:.0?}");
+    for pause in [Duration::ZERO, AS_COMMITS_COME, BUSY, RESTED] {
+        println!("floor: {}", floor_of_syncs(pause));
     }
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound");
@@ -97,9 +105,15 @@ fn floor() {
     println!("floor: a round trip on loopback p50 {:.0?}", median(&mut trips));
 }
 
+fn floor_of_syncs(pause: Duration) -> String {
+    let (one, two) = (syncs(1, pause), syncs(3, pause));
+    format!("after {pause:?} of rest fdatasync p50 {one:.0?}, of three at once the second to end {two:.0?}")
+}
+
 /// So many files of one disk are written to and synced at once, again and again with a pause between. The median of how long it took until half of them and one more were safe.
 fn syncs(files: usize, pause: Duration) -> Duration {
     let needed = files / 2;
+    let count = if pause == RESTED { SYNCS } else { SYNCS_BUSY };
     let together = Barrier::new(files);
     let (done, dones) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
@@ -108,9 +122,9 @@ fn syncs(files: usize, pause: Duration) -> Duration {
             scope.spawn(move || {
                 let file = tempfile::NamedTempFile::new().expect("a file");
                 // As the log has it: the room is there, and to write changes nothing but what is in it.
-                file.as_file().write_all_at(&[0; BLOCK * SYNCS], 0).expect("room");
+                file.as_file().write_all_at(&vec![0; BLOCK * count], 0).expect("room");
                 file.as_file().sync_all().expect("a disk");
-                for round in 0..SYNCS {
+                for round in 0..count {
                     std::thread::sleep(pause);
                     together.wait();
                     let began = Instant::now();
@@ -121,7 +135,7 @@ fn syncs(files: usize, pause: Duration) -> Duration {
             });
         }
         drop(done);
-        let mut rounds = vec![Vec::new(); SYNCS];
+        let mut rounds = vec![Vec::new(); count];
         for (round, took) in dones {
             rounds[round].push(took);
         }
@@ -136,8 +150,9 @@ fn syncs(files: usize, pause: Duration) -> Duration {
     })
 }
 
-/// One write at a time.
+/// One write at a time, and before and after it what the disk takes alone at that pace: machines have their moods.
 async fn commit() {
+    println!("commit: {}", floor_of_syncs(AS_COMMITS_COME));
     let ours = Ours::start(3);
     let client = ours.client().await;
     let mut took = Vec::new();
@@ -146,7 +161,9 @@ async fn commit() {
         put(&client, number).await;
         took.push(began.elapsed());
     }
-    println!("commit, three nodes, one client: {}", shown(&mut took));
+    println!("commit: three nodes, one client: {}", shown(&mut took));
+    drop((client, ours));
+    println!("commit: {}", floor_of_syncs(AS_COMMITS_COME));
 }
 
 async fn put(client: &Client, number: usize) {
@@ -183,7 +200,7 @@ async fn hand_over(url: &str, candidates: usize, waits: Duration) -> Vec<Duratio
         drop(stand(election));
     }
     let (mut leadership, _, mut election) = next.recv().await.expect("one is elected");
-    for _ in 0..HAND_OVERS {
+    for _ in 0..if waits == RESTED { HAND_OVERS } else { HAND_OVERS_BUSY } {
         tokio::time::sleep(waits).await;
         let began = Instant::now();
         leadership.resign().await.expect("they run");
