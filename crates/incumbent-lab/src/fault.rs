@@ -163,6 +163,36 @@ impl Fault {
         Fault::Cut(Links::OneWay { from, to })
     }
 
+    /// Whether every clock stays within this bound of drift, whatever else it does.
+    pub fn keeps_time(&self, drift_ppm: u32) -> bool {
+        match self {
+            Fault::ClockRate { ppm, .. } => ppm.unsigned_abs() <= drift_ppm,
+            Fault::ClockJump { .. } | Fault::ClockFreeze { .. } => false,
+            Fault::Crash(_)
+            | Fault::Restart(_)
+            | Fault::Pause(_)
+            | Fault::Resume(_)
+            | Fault::Slow { .. }
+            | Fault::Cut(_)
+            | Fault::Mend(_)
+            | Fault::Flap { .. }
+            | Fault::Partition(_)
+            | Fault::Isolate(_)
+            | Fault::Rejoin(_)
+            | Fault::Delay { .. }
+            | Fault::Spikes { .. }
+            | Fault::Loss { .. }
+            | Fault::Duplicate { .. }
+            | Fault::Reorder { .. }
+            | Fault::DiskSlow { .. }
+            | Fault::DiskStall(_)
+            | Fault::DiskNormal(_)
+            | Fault::Request { .. }
+            | Fault::ResetStorm { .. }
+            | Fault::Heal => true,
+        }
+    }
+
     /// The nodes that it names.
     pub fn nodes(&self) -> Vec<NodeId> {
         match self {

@@ -264,33 +264,8 @@ impl Plan {
     /// Whether no clock ever leaves the drift bound.
     pub fn clocks_keep_the_bound(&self) -> bool {
         let bound = self.pace.drift_ppm;
-        let wild = |fault: &Fault| match fault {
-            Fault::ClockRate { ppm, .. } => ppm.unsigned_abs() > bound,
-            Fault::ClockJump { .. } | Fault::ClockFreeze { .. } => true,
-            Fault::Crash(_)
-            | Fault::Restart(_)
-            | Fault::Pause(_)
-            | Fault::Resume(_)
-            | Fault::Slow { .. }
-            | Fault::Cut(_)
-            | Fault::Mend(_)
-            | Fault::Flap { .. }
-            | Fault::Partition(_)
-            | Fault::Isolate(_)
-            | Fault::Rejoin(_)
-            | Fault::Delay { .. }
-            | Fault::Spikes { .. }
-            | Fault::Loss { .. }
-            | Fault::Duplicate { .. }
-            | Fault::Reorder { .. }
-            | Fault::DiskSlow { .. }
-            | Fault::DiskStall(_)
-            | Fault::DiskNormal(_)
-            | Fault::Request { .. }
-            | Fault::ResetStorm { .. }
-            | Fault::Heal => false,
-        };
-        self.clocks.rate_ppm_max <= bound && !self.troubles.iter().flat_map(|it| &it.steps).any(|(_, fault)| wild(fault))
+        self.clocks.rate_ppm_max <= bound
+            && self.troubles.iter().flat_map(|it| &it.steps).all(|(_, fault)| fault.keeps_time(bound))
     }
 }
 

@@ -367,33 +367,7 @@ fn counts(before: &[Tally], now: &[Tally]) -> Vec<String> {
 fn demands<'a>(world: &WorldSettings, faults: impl IntoIterator<Item = &'a Fault>) -> Demands {
     let settings = &world.settings;
     let drift = settings.pace().drift_ppm;
-    let keeps_time = |fault: &Fault| match fault {
-        Fault::ClockRate { ppm, .. } => ppm.unsigned_abs() <= drift,
-        Fault::ClockJump { .. } | Fault::ClockFreeze { .. } => false,
-        Fault::Crash(_)
-        | Fault::Restart(_)
-        | Fault::Pause(_)
-        | Fault::Resume(_)
-        | Fault::Slow { .. }
-        | Fault::Cut(_)
-        | Fault::Mend(_)
-        | Fault::Flap { .. }
-        | Fault::Partition(_)
-        | Fault::Isolate(_)
-        | Fault::Rejoin(_)
-        | Fault::Delay { .. }
-        | Fault::Spikes { .. }
-        | Fault::Loss { .. }
-        | Fault::Duplicate { .. }
-        | Fault::Reorder { .. }
-        | Fault::DiskSlow { .. }
-        | Fault::DiskStall(_)
-        | Fault::DiskNormal(_)
-        | Fault::Request { .. }
-        | Fault::ResetStorm { .. }
-        | Fault::Heal => true,
-    };
-    let clocks_are_good = world.clocks.rate_ppm_max <= drift && faults.into_iter().all(keeps_time);
+    let clocks_are_good = world.clocks.rate_ppm_max <= drift && faults.into_iter().all(|it| it.keeps_time(drift));
     let guarded = settings.quorum().is_some();
     let exclusion = if guarded && clocks_are_good { Exclusion::Demanded } else { Exclusion::Counted };
     let order = match (guarded, clocks_are_good, world.kind) {
