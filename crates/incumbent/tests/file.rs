@@ -2,11 +2,13 @@
 
 mod support;
 
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::StreamExt as _;
 use incumbent::conformance::{Subject, bid, check, fresh_name};
 use incumbent::election::Builder;
 use incumbent::engine::{Claim, Farewell};
@@ -50,6 +52,49 @@ async fn token(engine: &dyn Engine, election: &Name, subject: &Directory) -> Opt
         Claim::Granted(grant) => Some(grant.token.get()),
         Claim::Occupied { .. } => None,
     }
+}
+
+/// A seat of one that has died, and whose lock is not gone yet.
+async fn lock_of_the_dead(directory: &Directory, election: &Name) -> File {
+    let dead = directory.engine().await;
+    assert!(token(&*dead, election, directory).await.is_some());
+    drop(dead);
+    let path = directory.0.path().join(format!("{election}.lock"));
+    let lock = File::options().read(true).write(true).open(path).expect("it has led");
+    // It goes with the last of its threads.
+    lock.lock().expect("nobody else has it");
+    lock
+}
+
+/// The kernel tells that a file was closed, and takes its lock away afterwards.
+#[tokio::test(start_paused = true)]
+async fn who_waits_looks_again_for_a_lock_that_goes_a_moment_later() {
+    let (directory, election) = (Directory::new(), fresh_name("later"));
+    let lock = lock_of_the_dead(&directory, &election).await;
+    let (engine, own) = (directory.engine().await, bid(&directory, "b"));
+    assert!(matches!(engine.claim(&election, &own).await, Ok(Claim::Occupied { leader: Some(_), .. })));
+    let again = engine.claim(&election, &own);
+    tokio::pin!(again);
+    // In tokio's time, which stands still while a thread is at work: it has looked once.
+    let early = tokio::time::timeout(Duration::from_micros(500), &mut again).await;
+    assert!(early.is_err(), "{early:?}");
+    lock.unlock().expect("it was locked");
+    let granted = again.await;
+    assert!(matches!(granted, Ok(Claim::Granted(_))), "{granted:?}");
+}
+
+#[tokio::test]
+async fn what_happens_between_a_claim_and_the_watch_is_heard() {
+    let (directory, election) = (Directory::new(), fresh_name("between"));
+    let lock = lock_of_the_dead(&directory, &election).await;
+    let (engine, own) = (directory.engine().await, bid(&directory, "b"));
+    assert!(matches!(engine.claim(&election, &own).await, Ok(Claim::Occupied { .. })));
+    let mut onlooker = engine.watch(&election, None);
+    drop(lock);
+    // It is told to all who listen, and then over.
+    onlooker.next().await.expect("goes on").expect("the directory is there");
+    let hint = tokio::time::timeout(Duration::from_secs(10), engine.watch(&election, Some(&own)).next()).await;
+    assert!(matches!(hint, Ok(Some(Ok(())))), "{hint:?}");
 }
 
 #[tokio::test]

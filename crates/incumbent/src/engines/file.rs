@@ -61,6 +61,9 @@ const REMOTE: &[(u32, &str)] = &[
     (0x6573_5546, "FUSE"),
 ];
 
+/// Who waits looks again so much later, if the seat is still taken: the kernel tells that a file is closed before it takes the lock on it away, and whoever is woken by that may be quicker than the process that dies.
+const AGAIN_AFTER: [Duration; 3] = [Duration::from_millis(1), Duration::from_millis(5), Duration::from_millis(25)];
+
 /// Elections in a directory. Clones share it.
 #[derive(Clone)]
 pub struct Files {
@@ -297,6 +300,10 @@ impl Inner {
             File::open(&self.directory)?.sync_all()
         };
         attempt().map_err(self.trouble("write a file"))
+    }
+
+    fn waits(&self, candidate: &(Name, Identity)) -> bool {
+        self.state.lock().expect("nobody panics with it").waiting.contains_key(candidate)
     }
 
     fn claim(&self, election: &Name, bid: &Bid) -> Result<Claimed, Error> {
@@ -648,8 +655,21 @@ impl Engine for Files {
     }
 
     async fn claim(&self, election: &Name, bid: &Bid) -> Result<Claim, Error> {
-        let (name, own) = (election.clone(), bid.clone());
-        let claimed = self.blocking(move |it| it.claim(&name, &own)).await?;
+        let candidate = (election.clone(), bid.identity.clone());
+        // Before the seat is looked at. Whoever cannot listen polls.
+        let heard = self.inner.hints.listen().ok();
+        let mut again = if self.inner.waits(&candidate) { AGAIN_AFTER.iter() } else { [].iter() };
+        let claimed = loop {
+            let (name, own) = (election.clone(), bid.clone());
+            let claimed = self.blocking(move |it| it.claim(&name, &own)).await?;
+            match (&claimed, again.next()) {
+                (Claimed::Occupied(Some(_)), Some(span)) => tokio::time::sleep(*span).await,
+                (Claimed::Occupied(_) | Claimed::Now(..) | Claimed::Again(_), _) => break claimed,
+            }
+        };
+        if let (Claimed::Occupied(_), Some(heard)) = (&claimed, heard) {
+            self.inner.hints.keep(candidate, heard);
+        }
         Ok(match claimed {
             Claimed::Now(token, until) => {
                 self.let_go_in_time(election.clone(), token, until);
@@ -681,8 +701,10 @@ impl Engine for Files {
         let (name, identity) = (election.clone(), bid.identity.clone());
         self.blocking(move |it| {
             let mut state = it.state.lock().expect("nobody panics with it");
-            state.waiting.remove(&(name.clone(), identity.clone()));
-            it.unmark(&name, &identity);
+            let candidate = (name, identity);
+            state.waiting.remove(&candidate);
+            it.hints.forget(&candidate);
+            it.unmark(&candidate.0, &candidate.1);
             Ok(())
         })
         .await
@@ -733,6 +755,6 @@ impl Engine for Files {
             Some(_) => hints::Wanted::Seat,
             None => hints::Wanted::Anything,
         };
-        self.inner.hints.watch(election, wanted)
+        self.inner.hints.watch(election, bid.map(|it| &it.identity), wanted)
     }
 }

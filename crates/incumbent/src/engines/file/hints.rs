@@ -1,8 +1,11 @@
 //! What the kernel tells of files that change: the lock of a leader that died or let go is closed, and that is an event.
 //!
+//! What happens between a look at a seat and the watch that follows it is heard, too: whoever looks begins to listen before ([`Hints::listen`]).
+//!
 //! One task listens for all elections in a directory, where the first that wants to know lives: a thread of its own would be one more to wake before the seat is
 //! taken. It ends with the engine, or with that runtime; then the next that wants to know begins another.
 
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Weak};
@@ -15,6 +18,7 @@ use tokio::sync::broadcast;
 use tokio::task::AbortHandle;
 
 use crate::engine::Error;
+use crate::identity::Identity;
 use crate::name::Name;
 
 /// One that is this far behind gets one hint for all that it has missed.
@@ -34,10 +38,15 @@ pub(super) enum Wanted {
 /// The names of files that changed, for whoever listens.
 type News = broadcast::Sender<Arc<str>>;
 
+/// What has been heard since it was begun.
+pub(super) type Heard = broadcast::Receiver<Arc<str>>;
+
 /// Hints from one directory.
 pub(super) struct Hints {
     directory: PathBuf,
     listener: Mutex<Listener>,
+    /// Of candidates who found the seat taken, until they watch.
+    heard: Mutex<BTreeMap<(Name, Identity), Heard>>,
 }
 
 /// The task that listens, while there is one.
@@ -57,17 +66,33 @@ impl Drop for Listener {
 
 impl Hints {
     pub(super) fn of(directory: &Path) -> Hints {
-        Hints { directory: directory.to_owned(), listener: Mutex::default() }
+        Hints { directory: directory.to_owned(), listener: Mutex::default(), heard: Mutex::default() }
     }
 
-    /// Hints about one election.
-    pub(super) fn watch(&self, election: &Name, wanted: Wanted) -> BoxStream<'static, Result<(), Error>> {
+    /// This candidate's watch begins with what has been heard here.
+    pub(super) fn keep(&self, candidate: (Name, Identity), heard: Heard) {
+        self.heard.lock().expect("nobody panics with it").insert(candidate, heard);
+    }
+
+    /// It will not watch.
+    pub(super) fn forget(&self, candidate: &(Name, Identity)) -> Option<Heard> {
+        self.heard.lock().expect("nobody panics with it").remove(candidate)
+    }
+
+    /// Hints about one election, for a candidate if it is one who watches.
+    pub(super) fn watch(
+        &self,
+        election: &Name,
+        candidate: Option<&Identity>,
+        wanted: Wanted,
+    ) -> BoxStream<'static, Result<(), Error>> {
         let names: Vec<String> = match wanted {
             Wanted::Seat => vec![format!("{election}.lock")],
             Wanted::Wish => vec![format!("{election}.wish")],
             Wanted::Anything => vec![format!("{election}.lock"), format!("{election}.desk")],
         };
-        let listening = match self.listening() {
+        let heard = candidate.and_then(|it| self.forget(&(election.clone(), it.clone())));
+        let listening = match heard.map_or_else(|| self.listen(), Ok) {
             Ok(listening) => listening,
             Err(why) => {
                 return stream::once(async move { Err(Error::refused(format!("cannot watch the directory: {why}"))) }).boxed();
@@ -88,8 +113,8 @@ impl Hints {
         .boxed()
     }
 
-    /// What the task tells; it is begun if there is none.
-    fn listening(&self) -> std::io::Result<broadcast::Receiver<Arc<str>>> {
+    /// What the task tells from now on; it is begun if there is none.
+    pub(super) fn listen(&self) -> std::io::Result<Heard> {
         let mut listener = self.listener.lock().expect("nobody panics with it");
         if let Some(news) = listener.news.upgrade() {
             return Ok(news.subscribe());
