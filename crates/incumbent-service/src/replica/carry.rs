@@ -13,8 +13,8 @@ impl Replica {
     pub(super) fn settle(&mut self, now: Instant, out: &mut Vec<Effect>) {
         self.proposals.expire(now, self.engine.leader(), out);
         self.reads.expire(now, self.settings.election_timeout(), self.engine.leader(), out);
-        if self.tempo.too_late(&self.settings) {
-            self.give_away(now, None);
+        if self.engine.leads() && self.tempo.too_late(&self.settings) {
+            self.fitness.on_late(now);
         }
         self.make_way(now);
         for peer in self.streams.expire(now, self.engine.term(), &self.settings, out) {
@@ -68,9 +68,9 @@ impl Replica {
             let free = turn.held.extract_if(.., |it| it.letter.kind == letter::Kind::HeartbeatAnswer as i32);
             turn.prompt.extend(free);
         }
-        let disk_ms = fitness::told(self.disk(now));
+        let slow_ms = fitness::told(self.slowness(now));
         for letter in turn.prompt {
-            send(letter, disk_ms, out);
+            send(letter, slow_ms, out);
         }
         let vote = turn.vote.or(self.vote_owed.take());
         let writes = turn.reset.is_some() || !turn.entries.is_empty() || turn.must_sync;
@@ -92,7 +92,7 @@ impl Replica {
             self.unsafe_turns.push_back(kept);
         } else if self.unsafe_turns.is_empty() {
             for letter in kept.held {
-                send(letter, disk_ms, out);
+                send(letter, slow_ms, out);
             }
             self.on_safe(kept.turn, out);
         } else {
@@ -257,9 +257,9 @@ impl Replica {
 }
 
 /// Every letter says how long its sender's disk takes.
-pub(super) fn send(letter: Outgoing, disk_ms: u32, out: &mut Vec<Effect>) {
+pub(super) fn send(letter: Outgoing, slow_ms: u32, out: &mut Vec<Effect>) {
     let Outgoing { to, lane, letter } = letter;
-    out.push(Effect::Send { to, lane, bytes: letter::seal(Body::Raft(letter::Raft { disk_ms, ..letter })) });
+    out.push(Effect::Send { to, lane, bytes: letter::seal(Body::Raft(letter::Raft { slow_ms, ..letter })) });
 }
 
 pub(super) fn tell(to: NodeId, ask: &Ask, index: Option<Index>, out: &mut Vec<Effect>) {

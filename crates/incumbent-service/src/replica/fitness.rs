@@ -1,7 +1,8 @@
-//! Whether a node should lead: how long its disk takes, and what the others say of theirs.
+//! Whether a node should lead: how long its disk takes, whether it is starved of processors, and what the others say of themselves.
 //!
-//! **Problem.** A leader whose disk is slow holds up everybody (C52), and if all disks are slow nobody leads while each makes way for the next. **Insight.** Slow is only
-//! slower than somebody else: so nodes say in whatever they send how long their disks take, and a leader makes way for one that would do clearly better, or stays.
+//! **Problem.** A leader whose disk is slow holds up everybody (C52), as does one that is always woken late (C12); and if all are slow nobody leads while each makes way for the next. **Insight.** Slow is only
+//! slower than somebody else: so nodes say in whatever they send how slow they are, and a leader makes way for one that would do clearly better, or stays. A follower has nothing to be late for: that a node is starved
+//! shows when it leads, and it is believed to be so for a while.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,6 +26,9 @@ const MUCH_QUICKER: u32 = 4;
 /// ... or if it takes at most this part of what a write may take.
 const QUICK_PART: u32 = 2;
 
+/// So long a leader that was woken late is believed to be starved.
+const STARVED_FOR: Duration = Duration::from_secs(60);
+
 /// Of a disk that takes nothing.
 const NEVER: Duration = Duration::from_millis(u32::MAX as u64);
 
@@ -37,6 +41,8 @@ pub(super) struct Fitness {
     quick_writes: u32,
     /// A slow disk is trusted again then.
     slow_until: Instant,
+    /// This node was starved when it last led, and may be until then.
+    starved_until: Instant,
     others: BTreeMap<NodeId, Duration>,
 }
 
@@ -57,9 +63,14 @@ impl Fitness {
         }
     }
 
-    /// What another node says of its disk.
-    pub(super) fn on_told(&mut self, from: NodeId, disk_ms: u32) {
-        self.others.insert(from, Duration::from_millis(disk_ms.into()));
+    /// This node leads, and is woken late.
+    pub(super) fn on_late(&mut self, now: Instant) {
+        self.starved_until = now + STARVED_FOR;
+    }
+
+    /// What another node says of itself.
+    pub(super) fn on_told(&mut self, from: NodeId, slow_ms: u32) {
+        self.others.insert(from, Duration::from_millis(slow_ms.into()));
     }
 
     /// Who is no member any more has nothing to say.
@@ -77,22 +88,27 @@ impl Fitness {
         waiting.map_or(Duration::ZERO, |since| now - since).max(shown)
     }
 
-    /// Whether `other` is known to have a disk with which it would do clearly better than one that takes as long as `own`.
+    /// How slow a node is whose disk takes so long: one that is starved is as slow as a disk that is just too slow.
+    pub(super) fn slowness(&self, now: Instant, disk: Duration, settings: &Settings) -> Duration {
+        if now < self.starved_until { disk.max(settings.disk_patience) } else { disk }
+    }
+
+    /// Whether `other` is known to be one that would do clearly better than one that is as slow as `own`.
     pub(super) fn is_better(&self, other: NodeId, own: Duration, settings: &Settings) -> bool {
         self.others
             .get(&other)
-            .is_some_and(|disk| disk.saturating_mul(MUCH_QUICKER) < own || *disk <= settings.disk_patience / QUICK_PART)
+            .is_some_and(|slow| slow.saturating_mul(MUCH_QUICKER) < own || *slow <= settings.disk_patience / QUICK_PART)
     }
 
-    /// Whether nothing is known against the disk of `other`.
+    /// Whether nothing is known against `other`.
     pub(super) fn is_quick(&self, other: NodeId, settings: &Settings) -> bool {
-        self.others.get(&other).is_none_or(|disk| *disk < settings.disk_patience)
+        self.others.get(&other).is_none_or(|slow| *slow < settings.disk_patience)
     }
 }
 
 /// As it is told to others.
-pub(super) fn told(disk: Duration) -> u32 {
-    u32::try_from(disk.as_millis()).unwrap_or(u32::MAX)
+pub(super) fn told(slow: Duration) -> u32 {
+    u32::try_from(slow.as_millis()).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -126,11 +142,22 @@ mod tests {
     }
 
     #[test]
+    fn a_leader_that_was_late_is_slow_for_a_minute() {
+        let settings = Settings::lan();
+        let mut one = Fitness::default();
+        assert_eq!(one.slowness(at(0), ms(2), &settings), ms(2));
+        one.on_late(at(0));
+        assert_eq!(one.slowness(at(59_999), ms(2), &settings), ms(200));
+        assert_eq!(one.slowness(at(59_999), ms(900), &settings), ms(900));
+        assert_eq!(one.slowness(at(60_000), ms(2), &settings), ms(2));
+    }
+
+    #[test]
     fn better_is_who_is_quick_or_much_quicker_and_not_who_is_unknown_or_full() {
         let settings = Settings::lan();
         let mut one = Fitness::default();
-        for (node, disk_ms) in [(1, 100), (2, 101), (3, 700), (4, u32::MAX)] {
-            one.on_told(NodeId(node), disk_ms);
+        for (node, slow_ms) in [(1, 100), (2, 101), (3, 700), (4, u32::MAX)] {
+            one.on_told(NodeId(node), slow_ms);
         }
         let better = |own| (0..5).filter(|it| one.is_better(NodeId(*it), own, &settings)).collect::<Vec<u32>>();
         assert_eq!(better(ms(400)), [1]);

@@ -85,9 +85,9 @@ pub(super) struct Raft {
     /// The vote is asked for by the leader's own wish.
     #[prost(bool, tag = "11")]
     pub(super) transfer: bool,
-    /// How long the sender's disk takes.
+    /// How long the sender would hold up those whom it led.
     #[prost(uint32, tag = "12")]
-    pub(super) disk_ms: u32,
+    pub(super) slow_ms: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -311,7 +311,7 @@ mod tests {
             reject_hint: 7,
             context,
             transfer: true,
-            disk_ms: 300,
+            slow_ms: 300,
         };
         assert_eq!(hex(Body::Raft(raft)), "0a1f08011002180320042a0508041201653005380640014807520163580160ac02");
         let item = ForwardItem { tag: 9, payload: Bytes::from_static(b"p") };

@@ -296,6 +296,11 @@ impl Replica {
         self.fitness.disk(now, self.unsafe_turns.front().map(|it| it.since), &self.settings)
     }
 
+    /// How long this node holds up those whom it leads, or would.
+    fn slowness(&self, now: Instant) -> Duration {
+        self.fitness.slowness(now, self.disk(now), &self.settings)
+    }
+
     /// What the log will say the time is, if this node leads.
     pub fn cluster_time(&self, now: Instant) -> Option<ClusterTime> {
         let (since, base) = self.office?;
@@ -365,7 +370,7 @@ impl Replica {
                 }
                 // What is unfit is as if it had been lost.
                 if self.engine.receive(from, &raft).is_ok() {
-                    self.fitness.on_told(from, raft.disk_ms);
+                    self.fitness.on_told(from, raft.slow_ms);
                     if self.engine.leader() == Some(from) {
                         self.tempo.on_leader_heard();
                     }
@@ -489,7 +494,7 @@ impl Replica {
         if let Some(oldest) = self.unsafe_turns.front().filter(|it| it.mark <= mark) {
             self.fitness.on_written(now, now - oldest.since, &self.settings);
         }
-        let disk_ms = fitness::told(self.disk(now));
+        let slow_ms = fitness::told(self.slowness(now));
         let mut last = None;
         while self.unsafe_turns.front().is_some_and(|it| it.mark <= mark)
             && let Some(turn) = self.unsafe_turns.pop_front()
@@ -498,7 +503,7 @@ impl Replica {
             // A later turn may have taken back in a later term what these promise: one sync has made both safe, and so only the later holds.
             let term = self.engine.term().0;
             for letter in turn.held.into_iter().filter(|it| it.letter.term >= term) {
-                send(letter, disk_ms, out);
+                send(letter, slow_ms, out);
             }
         }
         if let Some(turn) = last {
@@ -555,9 +560,9 @@ impl Replica {
         self.engine.successors().max_by_key(|it| (it.heard, quick(it), it.matched, Reverse(it.node))).map(|it| it.node)
     }
 
-    /// A leader whose disk is slow or full makes way for one that would do better now (C47, C52). If there is none, it stays: a slow service is better than none.
+    /// A leader whose disk is slow or full, or that is always woken late, makes way for one that would do better now (C12, C47, C52). If there is none, it stays: a slow service is better than none.
     fn make_way(&mut self, now: Instant) {
-        let own = self.disk(now);
+        let own = self.slowness(now);
         if own < self.settings.disk_patience || !self.engine.leads() || self.engine.transferring() {
             return;
         }
@@ -565,19 +570,19 @@ impl Replica {
         let better = |it: &Successor| ready(it) && self.fitness.is_better(it.node, own, &self.settings);
         let best = self.engine.successors().filter(better).max_by_key(|it| (it.matched, Reverse(it.node)));
         if let Some(Successor { node, .. }) = best {
-            self.give_away(now, Some(node));
+            self.give_away(now, node);
         }
     }
 
     /// This node should not lead: it asks another to, and if that has not helped, it stops.
-    fn give_away(&mut self, now: Instant, to: Option<NodeId>) {
+    fn give_away(&mut self, now: Instant, to: NodeId) {
         if !self.engine.leads() || self.engine.alone() {
             return;
         }
         if self.tempo.transfer_failed(now) {
             self.engine.step_down();
         } else {
-            self.transfer(now, to);
+            self.transfer(now, Some(to));
         }
     }
 }

@@ -17,7 +17,7 @@ pub struct Settings {
     pub patience: Duration,
     /// A leader whose disk has not answered for this long gives the leadership away, if another's is better.
     pub disk_patience: Duration,
-    /// A leader that is woken this much too late, this often in a row, gives the leadership away.
+    /// A leader that is woken this much too late, this often in a row, gives the leadership away, if another is not known to be so.
     pub lateness: Lateness,
     /// That an entry is decided is told with the next ones; if there are none for so long, by itself. Whoever watches at another node than the leader hears of it so much later at most.
     pub news_delay: Duration,

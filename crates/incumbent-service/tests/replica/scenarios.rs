@@ -403,6 +403,34 @@ fn c12_a_leader_that_is_always_woken_late_gives_the_leadership_away() {
     sound(&world);
 }
 
+/// A machine that is starved of processors, with all nodes on it.
+#[test]
+fn c12_where_all_are_woken_late_the_leader_stays() {
+    for seed in 0..20 {
+        let (mut world, ..) = led(seed, 3 + 2 * (seed % 2) as u32, 0);
+        let late = |world: &mut World, rounds: u32| {
+            for _ in 0..rounds {
+                let until = world.now + 90 * MILLISECOND;
+                for node in &mut world.nodes {
+                    node.paused_until = until;
+                }
+                world.run(until + 2 * MILLISECOND);
+            }
+        };
+        // Until all know of each other that they are late.
+        late(&mut world, 60);
+        let (led, leader, decided) = (world.oracle.elections(), world.leader(), world.oracle.highest());
+        late(&mut world, 200);
+        assert_eq!((world.oracle.elections(), world.leader()), (led, leader), "seed {seed}: {:?}", world.counts);
+        assert!(
+            leader.is_some() && world.oracle.highest() >= decided + 20,
+            "seed {seed}: {} decided",
+            world.oracle.highest() - decided
+        );
+        sound(&world);
+    }
+}
+
 #[test]
 fn c12_a_follower_that_slept_does_not_blame_the_leader() {
     for seed in 0..10 {

@@ -127,7 +127,7 @@ pub(super) fn message_out(message: &Message) -> Option<Raft> {
         reject_hint: message.reject_hint,
         context: if transfer { Bytes::new() } else { message.context.clone() },
         transfer,
-        disk_ms: 0,
+        slow_ms: 0,
     })
 }
 
