@@ -256,7 +256,7 @@ impl Replica {
     }
 }
 
-/// Every letter says how long its sender's disk takes.
+/// Every letter says how slow its sender is.
 pub(super) fn send(letter: Outgoing, slow_ms: u32, out: &mut Vec<Effect>) {
     let Outgoing { to, lane, letter } = letter;
     out.push(Effect::Send { to, lane, bytes: letter::seal(Body::Raft(letter::Raft { slow_ms, ..letter })) });

@@ -43,6 +43,7 @@ pub(super) fn cases() -> Vec<Case> {
         case!(tokens_rise_above_all_that_were_seen),
         prompt!(one_that_withdraws_is_not_waited_for),
         case!(a_watch_hints_that_the_seat_is_free),
+        case!(a_watch_hints_at_what_has_happened_since_the_claim),
         prompt!(elections_do_not_know_each_other),
     ]
 }
@@ -324,7 +325,6 @@ async fn a_watch_hints_that_the_seat_is_free(subject: &dyn Subject) -> Verdict {
     if other.guarantees().notice == crate::guarantees::Notice::Polled {
         return Ok(());
     }
-    // A watch takes a moment to begin, and what happens before is not its business: release only once it has had that moment.
     let limit = (a.ttl * 3).max(Duration::from_secs(3));
     let waiting = tokio::time::timeout(limit, async {
         loop {
@@ -354,6 +354,24 @@ async fn a_watch_hints_that_the_seat_is_free(subject: &dyn Subject) -> Verdict {
     let (told, (_, released)) = tokio::join!(waiting, releasing);
     fine(released)?;
     told.map_err(|_| "no hint came".to_owned())?
+}
+
+/// Whoever dies between another's claim and its watch must not be missed: that other would wait for a poll.
+async fn a_watch_hints_at_what_has_happened_since_the_claim(subject: &dyn Subject) -> Verdict {
+    let (election, engine, other) = (fresh_name("since"), subject.engine().await, subject.engine().await);
+    let (a, b) = (bid(subject, "a"), bid(subject, "b"));
+    let token = claim_until_granted(&*engine, &election, &a, 3).await?.token;
+    claim(&*other, &election, &b).await?;
+    fine(engine.release(&election, &a, token, &resigned()).await)?;
+    if other.guarantees().notice == crate::guarantees::Notice::Polled {
+        return Ok(());
+    }
+    let limit = (a.ttl * 3).max(Duration::from_secs(3));
+    match tokio::time::timeout(limit, other.watch(&election, Some(&b)).next()).await {
+        Ok(Some(Ok(())) | None) => Ok(()),
+        Ok(Some(Err(why))) => Err(format!("the watch ended: {why:?}")),
+        Err(_) => Err("no hint came of a release before the watch".to_owned()),
+    }
 }
 
 async fn elections_do_not_know_each_other(subject: &dyn Subject) -> Verdict {

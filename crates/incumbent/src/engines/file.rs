@@ -302,10 +302,6 @@ impl Inner {
         attempt().map_err(self.trouble("write a file"))
     }
 
-    fn waits(&self, candidate: &(Name, Identity)) -> bool {
-        self.state.lock().expect("nobody panics with it").waiting.contains_key(candidate)
-    }
-
     fn claim(&self, election: &Name, bid: &Bid) -> Result<Claimed, Error> {
         let mut state = self.state.lock().expect("nobody panics with it");
         let now = clock::now();
@@ -324,6 +320,7 @@ impl Inner {
             Some(waiting) => (waiting.lock, Some(waiting.marker)),
             None => (self.open_lock(election)?, None),
         };
+        let has_waited = waited.is_some();
         if !take(&lock, Patience::None)? {
             let desk = match self.read_desk(election) {
                 Ok(found) => found.desk,
@@ -336,7 +333,8 @@ impl Inner {
             // If nobody is known to lead, who has it is only looking.
             if kept || desk.holder.is_some() || !take(&lock, Patience::Some)? {
                 self.stand(&mut state, key, bid, Some((lock, waited)))?;
-                return Ok(Claimed::Occupied(desk.holder.filter(|_| !kept).map(|it| it.leader())));
+                let leader = desk.holder.filter(|_| !kept).map(|it| it.leader());
+                return Ok(Claimed::Occupied { leader, waited: has_waited });
             }
         }
         if !self.is_in_place(election, &lock) {
@@ -348,7 +346,7 @@ impl Inner {
             Ok(_) => {
                 let _ = lock.unlock();
                 self.stand(&mut state, key, bid, Some((lock, waited)))?;
-                return Ok(Claimed::Occupied(None));
+                return Ok(Claimed::Occupied { leader: None, waited: has_waited });
             }
             Err(why) => {
                 let _ = lock.unlock();
@@ -582,7 +580,11 @@ struct OnSheet {
 enum Claimed {
     Now(Token, Instant),
     Again(Token),
-    Occupied(Option<crate::engine::Leader>),
+    Occupied {
+        leader: Option<crate::engine::Leader>,
+        /// It has waited since before this claim.
+        waited: bool,
+    },
 }
 
 /// Whether one who has the lock may be only looking.
@@ -658,16 +660,17 @@ impl Engine for Files {
         let candidate = (election.clone(), bid.identity.clone());
         // Before the seat is looked at. Whoever cannot listen polls.
         let heard = self.inner.hints.listen().ok();
-        let mut again = if self.inner.waits(&candidate) { AGAIN_AFTER.iter() } else { [].iter() };
+        let mut again = AGAIN_AFTER.iter();
         let claimed = loop {
             let (name, own) = (election.clone(), bid.clone());
             let claimed = self.blocking(move |it| it.claim(&name, &own)).await?;
-            match (&claimed, again.next()) {
-                (Claimed::Occupied(Some(_)), Some(span)) => tokio::time::sleep(*span).await,
-                (Claimed::Occupied(_) | Claimed::Now(..) | Claimed::Again(_), _) => break claimed,
+            let may_go = matches!(claimed, Claimed::Occupied { leader: Some(_), waited: true });
+            match again.next().filter(|_| may_go) {
+                Some(span) => tokio::time::sleep(*span).await,
+                None => break claimed,
             }
         };
-        if let (Claimed::Occupied(_), Some(heard)) = (&claimed, heard) {
+        if let (Claimed::Occupied { .. }, Some(heard)) = (&claimed, heard) {
             self.inner.hints.keep(candidate, heard);
         }
         Ok(match claimed {
@@ -677,7 +680,7 @@ impl Engine for Files {
                 Claim::Granted(Grant::of(token))
             }
             Claimed::Again(token) => Claim::Granted(Grant::of(token)),
-            Claimed::Occupied(leader) => Claim::Occupied { leader, free_in: None },
+            Claimed::Occupied { leader, .. } => Claim::Occupied { leader, free_in: None },
         })
     }
 

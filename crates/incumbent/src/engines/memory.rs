@@ -257,7 +257,13 @@ impl Engine for Memory {
         let changes = self.in_room(election, |room, now| match bid {
             Some(bid) if !room.seated.iter().any(|it| it.holder.identity == bid.identity) => {
                 room.stand_in_line(bid, now);
-                room.line.iter().find(|it| it.identity == bid.identity).map(|it| it.wake.subscribe())
+                let own = room.line.iter().find(|it| it.identity == bid.identity);
+                let mut woken = own.map(|it| it.wake.subscribe())?;
+                // It may have become free since the claim.
+                if room.seated.len() < bid.seats as usize && room.next().is_some_and(|it| it.identity == bid.identity) {
+                    woken.mark_changed();
+                }
+                Some(woken)
             }
             Some(_) | None => Some(room.changes.subscribe()),
         });
