@@ -347,6 +347,7 @@ async fn a_watch_hints_that_the_seat_is_free(subject: &dyn Subject) -> Verdict {
         }
     });
     let releasing = async {
+        // While it waits: what happens before is the next case's.
         tokio::time::sleep(a.ttl / 10).await;
         let released = engine.release(&election, &a, token, &resigned()).await;
         (clock::now(), released)

@@ -74,7 +74,7 @@ impl Hints {
         self.heard.lock().expect("nobody panics with it").insert(candidate, heard);
     }
 
-    /// It will not watch.
+    /// What was kept for it, and no more: it watches, or never will.
     pub(super) fn forget(&self, candidate: &(Name, Identity)) -> Option<Heard> {
         self.heard.lock().expect("nobody panics with it").remove(candidate)
     }
