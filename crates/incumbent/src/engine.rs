@@ -80,7 +80,7 @@ pub trait Engine: Send + Sync + 'static {
     /// Hints: an item whenever the seat may have become free, or anything else on the board has changed.
     ///
     /// With a bid that stands in line, only its predecessor is watched, so that a release wakes one and not all. The stream ends with an error when the
-    /// connection does; whoever wants more watches again.
+    /// connection does, and without one when the bid's place is no more, which is as good as a hint; whoever wants more watches again.
     fn watch(&self, election: &Name, bid: Option<&Bid>) -> BoxStream<'static, Result<(), Error>>;
 
     /// How the engine itself is, as JSON, where this process is a part of it: for people and their tools.

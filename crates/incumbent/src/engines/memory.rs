@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::desk::{Desk, Holder, Kept};
 use crate::engine::{Bid, Board, Candidate, Claim, Engine, Error, Farewell, Grant, Renewal, Wish};
-use crate::engines::watching::hints_of;
+use crate::engines::local::hints_of_place;
 use crate::guarantees::{Exclusive, Guarantees, Notice, Order, Tokens, WhoseClock};
 use crate::identity::Identity;
 use crate::name::Name;
@@ -267,6 +267,6 @@ impl Engine for Memory {
             }
             Some(_) | None => Some(room.changes.subscribe()),
         });
-        changes.map_or_else(|| stream::empty().boxed(), hints_of)
+        changes.map_or_else(|| stream::empty().boxed(), hints_of_place)
     }
 }

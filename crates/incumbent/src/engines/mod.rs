@@ -28,6 +28,7 @@ mod dial;
 mod hints;
 #[cfg(any(feature = "consul", feature = "kubernetes", feature = "nats", feature = "postgres", feature = "redis"))]
 mod knock;
+mod local;
 #[cfg(any(feature = "consul", feature = "kubernetes", feature = "nats", feature = "service"))]
 mod locked;
 #[cfg(any(feature = "consul", feature = "kubernetes", feature = "nats"))]
@@ -36,6 +37,7 @@ mod observed;
 mod slot;
 #[cfg(any(feature = "consul", feature = "nats", feature = "postgres", feature = "redis", feature = "service"))]
 mod tls;
+#[cfg(any(feature = "consul", feature = "etcd", feature = "kubernetes", feature = "service", feature = "zookeeper"))]
 mod watching;
 
 use std::sync::Arc;

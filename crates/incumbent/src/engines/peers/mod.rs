@@ -39,7 +39,7 @@ use self::url::Wanted;
 use crate::clock;
 use crate::desk::incarnation_of;
 use crate::engine::{Bid, Board, Claim, Engine, Error, Farewell, Grant, Renewal, Seat, Wish};
-use crate::engines::watching::hints_of;
+use crate::engines::local::hints_of_place;
 use crate::guarantees::{Exclusive, Guarantees, Notice, Order, Tokens, WhoseClock};
 use crate::name::Name;
 use crate::place::Place;
@@ -484,7 +484,7 @@ impl Engine for Peers {
             Some(bid) => hall.wake_of(bid, clock::now()),
             None => hall.changes(),
         });
-        hints_of(changes)
+        hints_of_place(changes)
     }
 
     async fn report(&self) -> Option<serde_json::Value> {
