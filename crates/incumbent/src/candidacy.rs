@@ -66,11 +66,8 @@ impl Candidacy {
 
     /// The work for `token` has ended: gives the seat back, to `to` if named, and waits for the clerk to end.
     pub(crate) async fn leave(mut self, token: Token, to: Option<String>) -> Result<(), Error> {
-        if let Some(to) = to {
-            self.tell(Order::HandOver(to));
-        }
-        self.tell(Order::Withdraw);
-        self.tell(Order::WorkEnded(token));
+        // One order, because each wakes the clerk's thread.
+        self.tell(Order::Leave { token, to });
         self.ended().await;
         match self.progress.borrow().not_released == Some(token) {
             true => Err(Error::unknown("the engine did not acknowledge the release: the seat is free when its time has passed")),

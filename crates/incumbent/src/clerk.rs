@@ -32,6 +32,11 @@ pub(crate) enum Order {
     Withdraw,
     HealthFailed,
     WorkEnded(Token),
+    /// The work of this leadership has ended, its seat goes to whoever is named or to the next, and no other is wanted.
+    Leave {
+        token: Token,
+        to: Option<String>,
+    },
     /// The application has let go, and nothing of it runs any more.
     Gone,
     /// The application has let go without saying whether its work has ended.
@@ -192,13 +197,17 @@ impl Clerk {
         }
         match order {
             Order::Contend => self.step(Input::Request(Request::Contend)),
-            Order::HandOver(to) => {
-                self.successor = Some(to);
-                self.step(Input::Request(Request::HandOver));
-            }
+            Order::HandOver(to) => self.hand_over(to),
             Order::Withdraw => self.withdraw(),
             Order::HealthFailed => self.step(Input::Request(Request::HealthFailed)),
             Order::WorkEnded(token) => self.step(Input::WorkEnded { token }),
+            Order::Leave { token, to } => {
+                if let Some(to) = to {
+                    self.hand_over(to);
+                }
+                self.withdraw();
+                self.step(Input::WorkEnded { token });
+            }
             Order::Gone => {
                 self.withdraw();
                 if let Some((token, _)) = self.tenure.state(self.clock.now()).office() {
@@ -213,6 +222,11 @@ impl Clerk {
                 self.withdraw();
             }
         }
+    }
+
+    fn hand_over(&mut self, to: String) {
+        self.successor = Some(to);
+        self.step(Input::Request(Request::HandOver));
     }
 
     fn withdraw(&mut self) {
