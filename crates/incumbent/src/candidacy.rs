@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use incumbent_protocol::protocol::Token;
 use tokio::sync::{mpsc, watch};
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinSet};
 
 use crate::clerk::{Brief, Clerk, Order, Progress};
 use crate::engine::Error;
@@ -25,6 +25,26 @@ pub(crate) struct Candidacy {
 pub(crate) struct Health {
     pub(crate) probe: Probe,
     pub(crate) every: Duration,
+}
+
+/// A probe that has said nothing for so many of its intervals hangs.
+const INTERVALS_UNTIL_IT_HANGS: u32 = 10;
+/// And not before this, however short they are.
+const HANGS_AFTER_MIN: Duration = Duration::from_secs(60);
+
+impl Health {
+    /// What the probe says. One that panics or hangs is no better than one that says no.
+    async fn ask(&self) -> Result<(), String> {
+        let limit = (self.every * INTERVALS_UNTIL_IT_HANGS).max(HANGS_AFTER_MIN);
+        // A set ends what is in it when it is dropped.
+        let mut asked = JoinSet::new();
+        asked.spawn((self.probe)());
+        match tokio::time::timeout(limit, asked.join_next()).await {
+            Ok(Some(Ok(found))) => found,
+            Ok(_) => Err("the probe has panicked".to_owned()),
+            Err(_) => Err(format!("the probe has said nothing for {limit:?}")),
+        }
+    }
 }
 
 type Probe = Box<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
@@ -103,22 +123,22 @@ impl ProbeTask {
             let mut fit = false;
             let mut said = false;
             loop {
-                let found = (health.probe)().await;
+                let found = health.ask().await;
                 match &found {
                     Err(why) if !said => tracing::warn!(%election, %why, "not fit to lead"),
                     Ok(()) if said => tracing::info!(%election, "fit to lead again"),
                     Ok(()) | Err(_) => {}
                 }
-                said = found.is_err();
-                let told = match (fit, found.is_ok()) {
-                    (true, false) => orders.send(Order::HealthFailed),
-                    (false, true) => orders.send(Order::Contend),
-                    (true, true) | (false, false) => Ok(()),
+                let told = match &found {
+                    // Told once.
+                    Err(why) if !said => orders.send(Order::HealthFailed(why.clone())),
+                    Ok(()) if !fit => orders.send(Order::Contend),
+                    Ok(()) | Err(_) => Ok(()),
                 };
                 if told.is_err() || orders.is_closed() {
                     return;
                 }
-                fit = found.is_ok();
+                (fit, said) = (found.is_ok(), found.is_err());
                 tokio::time::sleep(health.every).await;
             }
         });

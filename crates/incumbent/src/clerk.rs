@@ -30,7 +30,8 @@ pub(crate) enum Order {
     Contend,
     HandOver(String),
     Withdraw,
-    HealthFailed,
+    /// Not fit to lead, and why.
+    HealthFailed(String),
     WorkEnded(Token),
     /// The work of this leadership has ended, its seat goes to whoever is named or to the next, and no other is wanted.
     Leave {
@@ -50,6 +51,8 @@ pub(crate) struct Progress {
     pub(crate) term: Option<Arc<Term>>,
     /// Whether a claim has found the seat taken.
     pub(crate) occupied: bool,
+    /// Why it does not contend, while its probe says that it is not fit.
+    pub(crate) unfit: Option<String>,
     /// The last error, while it goes on.
     pub(crate) trouble: Option<Arc<Error>>,
     /// The leadership whose release was not acknowledged.
@@ -90,16 +93,23 @@ pub(crate) struct Clerk {
     /// Calls that have not been answered.
     calls_open: usize,
     hints: Hints,
-    /// To whom the seat goes when it is released.
-    successor: Option<String>,
-    /// The leader that a preemption would be asked of, and since when it has been seen.
-    rival: Option<(Token, Instant, bool)>,
+    /// To whom the seat of this leadership goes when it is released.
+    successor: Option<(Token, String)>,
+    rival: Option<Rival>,
     abandoned: bool,
     /// Ends once nothing is held or open any more.
     leaving: bool,
     /// Nobody can give orders any more.
     deserted: bool,
     contending_since: Instant,
+}
+
+/// The leader that a preemption would be asked of.
+#[derive(Copy, Clone)]
+struct Rival {
+    token: Token,
+    since: Instant,
+    asked: Option<Instant>,
 }
 
 /// What an engine's answer comes to.
@@ -196,10 +206,16 @@ impl Clerk {
             return;
         }
         match order {
-            Order::Contend => self.step(Input::Request(Request::Contend)),
+            Order::Contend => {
+                self.progress.send_if_modified(|it| it.unfit.take().is_some());
+                self.step(Input::Request(Request::Contend));
+            }
             Order::HandOver(to) => self.hand_over(to),
             Order::Withdraw => self.withdraw(),
-            Order::HealthFailed => self.step(Input::Request(Request::HealthFailed)),
+            Order::HealthFailed(why) => {
+                self.progress.send_modify(|it| it.unfit = Some(why));
+                self.step(Input::Request(Request::HealthFailed));
+            }
             Order::WorkEnded(token) => self.step(Input::WorkEnded { token }),
             Order::Leave { token, to } => {
                 if let Some(to) = to {
@@ -217,15 +233,19 @@ impl Clerk {
                 }
             }
             Order::Abandon => {
-                // No renewal is sent from now on; when the validity is over, the work counts as ended.
+                // No renewal is sent from now on; when the validity is over, the work counts as ended. It may be over.
                 self.abandoned = true;
                 self.withdraw();
+                if let State::Lost { token } = self.tenure.state(self.clock.now()) {
+                    self.step(Input::WorkEnded { token });
+                }
             }
         }
     }
 
     fn hand_over(&mut self, to: String) {
-        self.successor = Some(to);
+        let office = self.tenure.state(self.clock.now()).office();
+        self.successor = office.map(|(token, _)| (token, to));
         self.step(Input::Request(Request::HandOver));
     }
 
@@ -311,19 +331,16 @@ impl Clerk {
     }
 
     fn on_wish(&mut self, wish: Wish) {
-        let in_office = self.tenure.state(self.clock.now()).office().map(|(token, _)| token);
-        if in_office != Some(wish.token) {
+        let state = self.tenure.state(self.clock.now());
+        // The first wish counts: a stop that has begun is not redirected.
+        if state.office().map(|(token, _)| token) != Some(wish.token) || matches!(state, State::Stopping { .. }) {
             return;
         }
         tracing::info!(election = %self.election, by = %wish.by, demand = ?wish.what, "asked to leave office");
         match wish.what {
             Demand::Resign => self.step(Input::Request(Request::Resign)),
             Demand::Evict => self.step(Input::Request(Request::Evict)),
-            Demand::HandOver(to) => {
-                // The first wish counts: a stop that has begun is not redirected.
-                self.successor.get_or_insert(to);
-                self.step(Input::Request(Request::HandOver));
-            }
+            Demand::HandOver(to) => self.hand_over(to),
         }
     }
 
@@ -333,17 +350,19 @@ impl Clerk {
         let worse =
             leader.filter(|it| it.heeds_wishes && self.bid.priority.saturating_sub(it.priority) >= preemption.margin.max(1));
         let now = self.clock.now();
-        self.rival = match (worse, self.rival) {
-            (None, _) => None,
-            (Some(leader), Some((token, since, asked))) if token == leader.token => {
-                let due = !asked && now - since >= preemption.min_tenure;
-                if due {
-                    self.ask_for_the_seat(token);
-                }
-                Some((token, since, asked || due))
-            }
-            (Some(leader), _) => Some((leader.token, now, false)),
+        let Some(leader) = worse else {
+            self.rival = None;
+            return;
         };
+        let same = self.rival.filter(|it| it.token == leader.token);
+        let mut rival = same.unwrap_or(Rival { token: leader.token, since: now, asked: None });
+        // What was asked may have been lost, so it is asked again; not often, because it may be heard and take its time.
+        let is_unasked = rival.asked.is_none_or(|it| now - it >= self.tenure.timing().ttl());
+        if same.is_some() && is_unasked && now - rival.since >= preemption.min_tenure {
+            self.ask_for_the_seat(rival.token);
+            rival.asked = Some(now);
+        }
+        self.rival = Some(rival);
     }
 
     fn ask_for_the_seat(&self, token: Token) {
@@ -393,7 +412,10 @@ impl Clerk {
             return;
         }
         let (engine, election, bid) = (Arc::clone(&self.engine), self.election.clone(), self.bid.clone());
-        let to = self.successor.clone();
+        let to = match (call, &self.successor) {
+            (Call::Release { token, .. }, Some((of, to))) if token == *of => Some(to.clone()),
+            (_, _) => None,
+        };
         let (answers, clock) = (self.answers.0.clone(), self.clock);
         self.calls_open += 1;
         tokio::spawn(async move {
@@ -416,7 +438,6 @@ impl Clerk {
         match event {
             Event::Elected { token, until } => {
                 tracing::info!(%election, %candidate, %token, "in office");
-                self.successor = None;
                 self.bid.seen = Some(token);
                 // A holder watches for other things than one who waits.
                 self.hints = Hints::Wanted;

@@ -115,14 +115,15 @@ impl Election {
         tokio::time::timeout(patience, self.campaign()).await.map_or(Ok(None), |it| it.map(Some))
     }
 
-    /// Claims the seat once; `None` if it is taken.
+    /// Claims the seat once; `None` if it is taken. `Refused` if a probe of [`Builder::health`] says that this process is not fit to lead.
     pub async fn try_campaign(&self) -> Result<Option<Leadership>, Error> {
         let mut candidacy = self.stand(Ambition::Once);
         let heard = candidacy
             .until(|it| match (&it.term, &it.trouble) {
                 (Some(term), _) => Some(Ok(Some(Arc::clone(term)))),
                 (None, Some(trouble)) => Some(Err(Error::clone_of(trouble))),
-                (None, None) => it.occupied.then_some(Ok(None)),
+                (None, None) if it.occupied => Some(Ok(None)),
+                (None, None) => it.unfit.as_ref().map(|why| Err(Error::refused(format!("not fit to lead: {why}")))),
             })
             .await;
         match heard.unwrap_or_else(|| Err(Error::refused("the engine's thread has ended")))? {
@@ -373,7 +374,8 @@ impl Builder {
         self
     }
 
-    /// Asks `probe` now and then whether this process is fit to lead. When it is not, it resigns and does not contend until it is again.
+    /// Asks `probe` now and then whether this process is fit to lead. When it is not, it resigns and does not contend until it is again. A probe that panics, or
+    /// has said nothing after ten times `every` and a minute, says no.
     pub fn health<P, F>(mut self, every: Duration, probe: P) -> Self
     where
         P: Fn() -> F + Send + Sync + 'static,

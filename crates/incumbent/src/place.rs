@@ -100,6 +100,9 @@ impl Place {
         let path = match rest.strip_prefix("//") {
             Some(rest) => {
                 let (authority, path) = rest.split_once('/').map_or((rest, ""), |(authority, path)| (authority, path));
+                if is_cut_in_a_password(authority, path, query) {
+                    return Err(bad("there is an @ behind the first / or ?, so it cannot be told what is a password here (write %2F for a / in a password, %3F for a ?, and %40 for an @ that is part of a name)".to_owned()));
+                }
                 place.take_authority(authority).map_err(bad)?;
                 path
             }
@@ -293,6 +296,12 @@ pub fn span(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_micros(u64::try_from((sum.as_nanos() + 500) / 1000).map_err(|_| wrong())?))
 }
 
+/// Whether the authority may be the beginning of `USER:PASSWORD@HOST` with a `/` or `?` in the password: the rest of it would be taken for a namespace, and printed.
+fn is_cut_in_a_password(authority: &str, path: &str, query: &str) -> bool {
+    let may_have_a_password = authority.contains(':') && !authority.contains('@') && !authority.starts_with('[');
+    may_have_a_password && (path.contains('@') || query.contains('@'))
+}
+
 fn parse_host(text: &str) -> Result<Host, String> {
     let (name, port) = match text.strip_prefix('[') {
         Some(rest) => {
@@ -302,11 +311,12 @@ fn parse_host(text: &str) -> Result<Host, String> {
         None => text.rsplit_once(':').map_or((text, None), |(name, port)| (name, Some(port))),
     };
     let port = match port {
-        Some(digits) => Some(digits.parse().map_err(|_| format!("{digits:?} is no port"))?),
+        // What stands there may be a password whose host was forgotten, so it is not repeated.
+        Some(digits) => Some(digits.parse().map_err(|_| "what follows the host's colon is no port".to_owned())?),
         None => None,
     };
     if name.is_empty() {
-        return Err(format!("{text:?} names no host"));
+        return Err("there is a port and no host".to_owned());
     }
     Ok(Host { name: decoded(name)?, port })
 }
@@ -376,8 +386,19 @@ mod tests {
         let place = Place::parse("redis://me:hunter2@h:1/x?password-file=/hunter2").expect("good");
         let shown = format!("{place} {place:?} {:?}", place.credentials().expect("in the URL"));
         assert!(!shown.contains("hunter2"), "{shown}");
-        let why = Place::parse("://me:hunter2@h").expect_err("no scheme").to_string();
-        assert!(!why.contains("hunter2"), "{why}");
+        for bad in [
+            "://me:hunter2@h",
+            "redis://me:hunter2/x@h/db",
+            "redis://me:1/hunter2@h/db",
+            "redis://me:1?hunter2@h/db",
+            "redis://me:hunter2",
+            "redis://:hunter2",
+        ] {
+            let why = Place::parse(bad).expect_err(bad).to_string();
+            assert!(!why.contains("hunter2"), "{why}");
+        }
+        // An @ in a name is fine where it can be no password's end.
+        assert_eq!(Place::parse("etcd://[::1]:1,h/team@prod").expect("good").namespace(), "team@prod");
     }
 
     #[test]
@@ -390,6 +411,7 @@ mod tests {
             ("etcd://h:x", "port"),
             ("etcd://[::1", "bracket"),
             ("etcd://:1", "no host"),
+            ("etcd://h:1/team@prod", "%40"),
             ("etcd://h/%zz", "%25"),
             ("etcd://h/%ff", "UTF-8"),
             ("etcd://h/?a=1&a=2", "twice"),

@@ -5,14 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
 use incumbent::election::Builder;
-use incumbent::engine::Demand;
+use incumbent::engine::{Bid, Board, Claim, Demand, Engine, Error, Farewell, Renewal, Seat, Wish};
 use incumbent::engines::memory::Memory;
 use incumbent::metrics::Metrics;
-use incumbent::{Election, Identity, Leadership, Next, Preemption, Reason, State, Timing};
+use incumbent::{Election, Guarantees, Identity, Leadership, Name, Next, Preemption, Reason, State, Timing, Token};
 use tokio::time::{Instant, sleep, timeout};
 
 const TTL: Duration = Duration::from_secs(10);
+const PROBED_EVERY: Duration = Duration::from_millis(500);
 
 fn builder(memory: &Memory, who: &str) -> Builder {
     Election::in_test(Arc::new(memory.clone()), "billing")
@@ -313,4 +316,171 @@ async fn what_cannot_be_is_refused_in_one_line() {
     let long = Timing::of(Duration::from_secs(86_400)).build().expect("long, but good");
     assert!(builder(&memory, "a").timing(long).build().await.is_ok());
     assert!(builder(&memory, "a").seats(0).build().await.expect_err("no seat").to_string().contains("leaders at once"));
+}
+
+/// Memory, with what goes wrong between it and its users.
+struct Troubled {
+    memory: Memory,
+    /// So many wishes do not get through.
+    asks_lost: AtomicUsize,
+    /// What its user's probe says.
+    fit: AtomicBool,
+    /// The next grant takes its time, and meanwhile its user is not fit any more.
+    fails_when_granted: AtomicBool,
+    /// To whom the seats that were given back should go.
+    farewells: std::sync::Mutex<Vec<Option<String>>>,
+}
+
+impl Troubled {
+    fn new(memory: &Memory, asks_lost: usize) -> Arc<Troubled> {
+        Arc::new(Troubled {
+            memory: memory.clone(),
+            asks_lost: AtomicUsize::new(asks_lost),
+            fit: AtomicBool::new(true),
+            fails_when_granted: AtomicBool::new(false),
+            farewells: std::sync::Mutex::default(),
+        })
+    }
+}
+
+#[async_trait]
+impl Engine for Troubled {
+    fn guarantees(&self) -> Guarantees {
+        self.memory.guarantees()
+    }
+
+    fn accepts(&self, election: &Name) -> Result<(), Error> {
+        self.memory.accepts(election)
+    }
+
+    async fn claim(&self, election: &Name, bid: &Bid) -> Result<Claim, Error> {
+        let claim = self.memory.claim(election, bid).await;
+        if let Ok(Claim::Granted(_)) = claim
+            && self.fails_when_granted.load(Ordering::SeqCst)
+        {
+            self.fit.store(false, Ordering::SeqCst);
+            sleep(PROBED_EVERY * 2).await;
+        }
+        claim
+    }
+
+    async fn renew(&self, election: &Name, bid: &Bid, token: Token) -> Result<Renewal, Error> {
+        self.memory.renew(election, bid, token).await
+    }
+
+    async fn release(&self, election: &Name, bid: &Bid, token: Token, farewell: &Farewell) -> Result<(), Error> {
+        self.farewells.lock().expect("nobody panics with it").push(farewell.to.clone());
+        self.memory.release(election, bid, token, farewell).await
+    }
+
+    async fn look(&self, election: &Name) -> Result<Board, Error> {
+        self.memory.look(election).await
+    }
+
+    async fn inquire(&self, election: &Name, bid: &Bid) -> Result<Seat, Error> {
+        self.memory.inquire(election, bid).await
+    }
+
+    async fn withdraw(&self, election: &Name, bid: &Bid) -> Result<(), Error> {
+        self.memory.withdraw(election, bid).await
+    }
+
+    async fn proclaim(&self, election: &Name, bid: &Bid, token: Token, value: &str) -> Result<(), Error> {
+        self.memory.proclaim(election, bid, token, value).await
+    }
+
+    async fn ask(&self, election: &Name, wish: &Wish) -> Result<(), Error> {
+        if self.asks_lost.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |it| it.checked_sub(1)).is_ok() {
+            return Err(Error::unknown("the request was lost"));
+        }
+        self.memory.ask(election, wish).await
+    }
+
+    async fn raise(&self, election: &Name, above: Token) -> Result<(), Error> {
+        self.memory.raise(election, above).await
+    }
+
+    async fn annotate(&self, election: &Name, token: Token, text: &str) -> Result<(), Error> {
+        self.memory.annotate(election, token, text).await
+    }
+
+    fn watch(&self, election: &Name, bid: Option<&Bid>) -> BoxStream<'static, Result<(), Error>> {
+        self.memory.watch(election, bid)
+    }
+}
+
+async fn troubled(engine: &Arc<Troubled>, who: &str, priority: i32) -> Election {
+    Election::in_test(Arc::clone(engine) as Arc<dyn Engine>, "billing")
+        .identity(Identity::named(who).expect("a good name"))
+        .timing(Timing::of(TTL).build().expect("a good ttl"))
+        .priority(priority)
+        .preempt(Preemption { margin: 1, min_tenure: TTL })
+        .build()
+        .await
+        .expect("memory takes anything")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_better_candidate_whose_request_was_lost_asks_again() {
+    let engine = Troubled::new(&Memory::new(), 2);
+    let (a, b) = (troubled(&engine, "a", 1).await, troubled(&engine, "b", 2).await);
+    let first = lead(&a).await;
+    let waiting = tokio::spawn(async move { b.campaign().await });
+    let reason = timeout(TTL * 6, first.stopping()).await.expect("asked in the end");
+    assert_eq!(reason, Reason::HandedOver);
+    first.resign().await.expect("released");
+    waiting.await.expect("does not panic").expect("elected").resign().await.expect("released");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leadership_that_is_dropped_after_it_was_lost_holds_up_nobody() {
+    let memory = Memory::new();
+    let a = candidate(&memory, "a").await;
+    let leadership = lead(&a).await;
+    let (name, token) = (Name::new("billing").expect("a good name"), leadership.token());
+    let identity = leadership.identity().clone();
+    let bid = Bid { identity, ttl: TTL, value: String::new(), priority: 0, seats: 1, seen: None };
+    memory.release(&name, &bid, token, &Farewell { reason: Reason::Evicted, to: None }).await.expect("memory is well");
+    timeout(TTL, leadership.lost()).await.expect("a renewal finds out");
+    drop(leadership);
+    timeout(TTL * 10, a.close()).await.expect("nothing is held or open any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_seat_is_handed_over_by_the_leadership_of_which_it_was_said_and_no_later_one() {
+    let engine = Troubled::new(&Memory::new(), 0);
+    let probed = Arc::clone(&engine);
+    let probe = move || {
+        let fit = probed.fit.load(Ordering::SeqCst);
+        async move { if fit { Ok(()) } else { Err("replication lags".to_owned()) } }
+    };
+    let a = Election::in_test(Arc::clone(&engine) as Arc<dyn Engine>, "billing")
+        .timing(Timing::of(TTL).build().expect("a good ttl"))
+        .health(PROBED_EVERY, probe);
+    let a = a.build().await.expect("memory takes anything");
+    let fails = Arc::clone(&engine);
+    let running = a.run(async |_| {
+        fails.fails_when_granted.store(true, Ordering::SeqCst);
+        Ok::<_, Infallible>(Next::HandOver("b".to_owned()))
+    });
+    // The seat is handed over, b does not come for it, and what is granted then is not wanted any more.
+    assert!(timeout(TTL * 5, running).await.is_err());
+    assert_eq!(*engine.farewells.lock().expect("nobody panics with it"), [Some("b".to_owned()), None]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_probe_that_says_no_panics_or_hangs_keeps_from_leading_and_an_only_try_says_so() {
+    for (how, said) in [("no", "replication lags"), ("panics", "panicked"), ("hangs", "said nothing")] {
+        let memory = Memory::new();
+        let probe = move || async move {
+            match how {
+                "no" => Err("replication lags".to_owned()),
+                "panics" => panic!("a probe with a bug"),
+                _ => std::future::pending().await,
+            }
+        };
+        let a = builder(&memory, "a").health(Duration::from_secs(1), probe).build().await.expect("good");
+        let why = timeout(TTL * 12, a.try_campaign()).await.expect("an answer").expect_err(how);
+        assert!(why.to_string().contains(said), "{why}");
+    }
 }

@@ -68,7 +68,7 @@ impl Guarded {
 
     /// Admits the token: from here on every smaller one is refused. For what is read and written back, before the read.
     pub async fn admit(&self, token: Token) -> Result<(), Refusal> {
-        self.point(token, |seen| Pointer { token, data: seen.and_then(|it| it.data) }).await
+        self.point(token, None).await
     }
 
     /// What was last written; `None` if nothing was.
@@ -99,7 +99,7 @@ impl Guarded {
         let key = self.data().join(format!("{:020}-{:016x}", token.get(), nonce()));
         let payload = PutPayload::from(bytes.into());
         self.store.put(&key, payload).await.map_err(failed)?;
-        let pointed = self.point(token, |_| Pointer { token, data: Some(key.to_string()) }).await;
+        let pointed = self.point(token, Some(key.as_ref())).await;
         if let Err(Refusal::Stale(_)) = pointed {
             // Nobody is led to it: if it cannot be removed now, it is swept later.
             let _ = self.store.delete(&key).await;
@@ -123,21 +123,23 @@ impl Guarded {
         Ok(removed)
     }
 
-    /// Replaces `current` if the token may; again if somebody else was quicker.
-    async fn point(&self, token: Token, next: impl Fn(Option<Pointer>) -> Pointer) -> Result<(), Refusal> {
+    /// Raises `current` to the token if that may be, and lets it name `data`, or what it named before; again if somebody else was quicker.
+    async fn point(&self, token: Token, data: Option<&str>) -> Result<(), Refusal> {
         for _ in 0..ATTEMPTS_MAX {
-            let found = self.pointer().await?;
-            let admission = self.judged(token, found.as_ref().map(|(it, _)| it.token))?;
-            let (seen, mode) = match found {
+            let (seen, mode) = match self.pointer().await? {
                 Some((seen, version)) => (Some(seen), PutMode::Update(version)),
                 None => (None, PutMode::Create),
             };
-            let same_as = seen.as_ref().and_then(|it| it.data.clone());
-            let pointer = next(seen);
-            // Nothing to change; or a reply was lost, and the client asked again by itself.
-            if admission == Admission::Known && pointer.data == same_as {
+            let named = seen.as_ref().and_then(|it| it.data.as_deref());
+            // Done before: the store carried it out and did not say so, and the client asked again by itself. Whoever has raised the fence since then has found it there.
+            if data.is_some() && data == named {
                 return Ok(());
             }
+            let admission = self.judged(token, seen.as_ref().map(|it| it.token))?;
+            if data.is_none() && admission == Admission::Known {
+                return Ok(());
+            }
+            let pointer = Pointer { token, data: data.or(named).map(str::to_owned) };
             let text = serde_json::to_string(&pointer).expect("a pointer is plain");
             let options = PutOptions { mode, ..PutOptions::default() };
             match self.store.put_opts(&self.current(), PutPayload::from(text), options).await {
@@ -246,7 +248,19 @@ mod tests {
         let text_of = serde_json::to_string(&seen).unwrap();
         let put = former.store.put_opts(&former.current(), text_of.into(), PutOptions { mode, ..PutOptions::default() }).await;
         assert!(matches!(put, Err(StoreError::Precondition { .. })), "{put:?}");
-        assert!(former.point(of(1), |_| Pointer { token: of(1), data: None }).await.unwrap_err().stale().is_some());
+        assert!(former.point(of(1), Some("jobs/billing/data/late")).await.unwrap_err().stale().is_some());
+    }
+
+    #[tokio::test]
+    async fn a_write_that_was_done_before_the_fence_rose_is_not_taken_for_a_stale_one() {
+        let (former, ours) = two();
+        former.write(of(1), "first").await.unwrap();
+        let written = former.pointer().await.unwrap().unwrap().0.data;
+        ours.admit(of(2)).await.unwrap();
+        // The store's answer to that write was an error, and the client puts it again: what `current` names must not be removed as a stale writer's.
+        former.point(of(1), written.as_deref()).await.unwrap();
+        assert_eq!(text(&ours).await.as_deref(), Some("first"));
+        assert!(former.write(of(1), "late").await.unwrap_err().stale().is_some());
     }
 
     #[tokio::test]
