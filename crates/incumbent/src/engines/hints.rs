@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
@@ -12,6 +13,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 
 use crate::engine::Error;
+
+/// Longer than any server takes that answers at all.
+const BEGIN_WITHIN: Duration = Duration::from_secs(10);
 
 /// The task that hears, if one runs.
 #[derive(Default)]
@@ -37,6 +41,8 @@ pub(super) type Orders = mpsc::UnboundedReceiver<Order>;
 
 impl Hints {
     /// Hints about `topic`. The first one comes at once if `begin`, asked once everything after it will be heard, says that there is something to see.
+    ///
+    /// What `begin` asks goes on by itself: it may have the engine's connection in its hands, which those who renew wait for, and the stream is not polled while they do.
     pub(super) fn listen<T, B>(
         &self,
         topic: String,
@@ -54,7 +60,8 @@ impl Hints {
             placed.map_err(|_| ended())?;
             let changes = told.await.map_err(|_| ended())?;
             let listener = Listener { changes: Some(changes), topic, orders };
-            Ok((begin.await?, listener))
+            let begun = tokio::spawn(tokio::time::timeout(BEGIN_WITHIN, begin)).await.map_err(|_| ended())?;
+            Ok((begun.map_err(|_| Error::unknown("no answer in time"))??, listener))
         };
         let first = stream::once(first).flat_map(|begun| match begun {
             Ok((at_once, listener)) => {
@@ -64,6 +71,16 @@ impl Hints {
             Err(why) => stream::iter([Err(why)]).boxed(),
         });
         first.boxed()
+    }
+
+    /// Carries out a call on the engine's other line. If it is left without an answer, dropped as one that takes too long is, this line may be as dead as that one, and nobody would
+    /// notice: it is hung up.
+    #[cfg(any(feature = "postgres", feature = "redis"))]
+    pub(super) async fn beside<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        let mut waiting = Waiting { hints: self, unanswered: true };
+        let answer = call.await;
+        waiting.unanswered = answer.as_ref().is_err_and(|why| why.kind() == crate::engine::Kind::Unknown);
+        answer
     }
 
     /// Ends the task: the server does not answer, or all is over.
@@ -89,6 +106,22 @@ impl Hints {
         });
         *task = Some(Task { orders: orders.clone(), end: end.abort_handle() });
         orders
+    }
+}
+
+/// A call on the other line; see [`Hints::beside`].
+#[cfg(any(feature = "postgres", feature = "redis"))]
+struct Waiting<'a> {
+    hints: &'a Hints,
+    unanswered: bool,
+}
+
+#[cfg(any(feature = "postgres", feature = "redis"))]
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if self.unanswered {
+            self.hints.hang_up();
+        }
     }
 }
 
@@ -166,5 +199,73 @@ impl Topics {
         if let Some(sender) = self.0.get(topic) {
             sender.send_modify(|it| *it += 1);
         }
+    }
+}
+
+#[cfg(all(test, any(feature = "postgres", feature = "redis")))]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::sync::Notify;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::engines::slot::Slot;
+
+    /// A server that hears nothing.
+    async fn serve(mut orders: Orders) -> Error {
+        let mut topics = Topics::default();
+        while let Some(order) = orders.recv().await {
+            match order {
+                Order::Listen(topic, tell) => {
+                    topics.enter(&topic);
+                    topics.seat(&topic, tell);
+                }
+                Order::Leave(topic) => drop(topics.leave(&topic)),
+            }
+        }
+        ended()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_watch_asks_first_holds_up_nobody_though_nobody_polls_it() {
+        let (hints, slot) = (Hints::default(), Arc::new(Slot::<u32>::default()));
+        let (asks, connected) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let begin = {
+            let (slot, asks, connected) = (Arc::clone(&slot), Arc::clone(&asks), Arc::clone(&connected));
+            async move {
+                let connect = async {
+                    asks.notify_one();
+                    connected.notified().await;
+                    Ok(1)
+                };
+                slot.borrow(connect).await?.answered();
+                Ok(false)
+            }
+        };
+        let mut watch = hints.listen("x".to_owned(), serve, begin);
+        // Until it connects, and no further.
+        tokio::select! {
+            _ = watch.next() => panic!("it has nothing to tell"),
+            () = asks.notified() => {}
+        }
+        connected.notify_one();
+        let renewal = timeout(Duration::from_secs(60), slot.borrow(async { Ok(2) })).await;
+        assert_eq!(renewal.expect("nobody holds it for ever").expect("connects").connection, 1);
+        drop(watch);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_is_dropped_without_an_answer_hangs_up() {
+        let hints = Hints::default();
+        let mut watch = hints.listen("x".to_owned(), serve, async { Ok(true) });
+        assert!(matches!(watch.next().await, Some(Ok(()))));
+        hints.beside(async { Ok(()) }).await.expect("answered");
+        hints.beside(async { Err::<(), _>(Error::refused("no")) }).await.expect_err("answered too");
+        assert!(futures_util::poll!(watch.next()).is_pending(), "the line is well");
+        let left = timeout(Duration::from_secs(1), hints.beside(std::future::pending::<Result<(), Error>>())).await;
+        left.expect_err("no answer");
+        let told = timeout(Duration::from_secs(1), watch.next()).await.expect("is told");
+        assert!(matches!(told, Some(Err(_))), "{told:?}");
     }
 }

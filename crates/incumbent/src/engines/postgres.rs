@@ -134,12 +134,7 @@ impl Postgres {
     }
 
     async fn ask_for(&self, statement: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Error> {
-        let answer = self.server.query(statement, parameters).await;
-        if answer.as_ref().is_err_and(|why| why.kind() == Kind::Unknown) {
-            // If the one line is dead, so may be the other, and nobody would notice.
-            self.hints.hang_up();
-        }
-        answer
+        self.hints.beside(self.server.query(statement, parameters)).await
     }
 
     /// Somebody has been seated. The new leader need not wait for all who look on to be woken.

@@ -86,12 +86,7 @@ impl Redis {
     }
 
     async fn run<T: FromRedisValue>(&self, election: &Name, action: &str, words: &[&str]) -> Result<T, Error> {
-        let answer = self.server.run(&self.key(election), action, words).await;
-        if answer.as_ref().is_err_and(|why| why.kind() == Kind::Unknown) {
-            // If the one line is dead, so may be the other, and nobody would notice.
-            self.hints.hang_up();
-        }
-        answer
+        self.hints.beside(self.server.run(&self.key(election), action, words)).await
     }
 }
 
