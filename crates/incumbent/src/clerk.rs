@@ -13,6 +13,7 @@ use incumbent_protocol::tenure::{Call, CallId, Effect, Event, Input, Outcome, Re
 use incumbent_protocol::time::Instant;
 use incumbent_protocol::timing::Timing;
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::clock::Clock;
@@ -93,6 +94,10 @@ pub(crate) struct Clerk {
     /// Calls that have not been answered.
     calls_open: usize,
     hints: Hints,
+    /// The place in line is being given up by one that is not fit, and may want it again.
+    leaving_line: Option<JoinHandle<()>>,
+    /// It is fit again, and contends as soon as its former place is given up.
+    contends_then: bool,
     /// To whom the seat of this leadership goes when it is released.
     successor: Option<(Token, String)>,
     rival: Option<Rival>,
@@ -167,6 +172,8 @@ impl Clerk {
             answers: mpsc::unbounded_channel(),
             calls_open: 0,
             hints: Hints::Wanted,
+            leaving_line: None,
+            contends_then: false,
             successor: None,
             rival: None,
             abandoned: false,
@@ -193,6 +200,7 @@ impl Clerk {
                 Some(answered) = self.answers.1.recv() => self.on_answer(answered),
                 // A hint that comes while an answer is waited for is good afterwards too; and a watch that begins anew would ask the engine in that call's way.
                 hint = next_hint(&mut self.hints), if self.calls_open == 0 => self.on_hint(hint),
+                Some(()) = ended(&mut self.leaving_line) => self.on_line_left(),
                 () = sleep(wake, now) => self.step(Input::Wake),
             }
         }
@@ -208,12 +216,16 @@ impl Clerk {
         match order {
             Order::Contend => {
                 self.progress.send_if_modified(|it| it.unfit.take().is_some());
-                self.step(Input::Request(Request::Contend));
+                self.contends_then = self.leaving_line.is_some();
+                if !self.contends_then {
+                    self.step(Input::Request(Request::Contend));
+                }
             }
             Order::HandOver(to) => self.hand_over(to),
             Order::Withdraw => self.withdraw(),
             Order::HealthFailed(why) => {
                 self.progress.send_modify(|it| it.unfit = Some(why));
+                self.contends_then = false;
                 self.step(Input::Request(Request::HealthFailed));
             }
             Order::WorkEnded(token) => self.step(Input::WorkEnded { token }),
@@ -240,6 +252,24 @@ impl Clerk {
                     self.step(Input::WorkEnded { token });
                 }
             }
+        }
+    }
+
+    /// One that does not contend must not be waited for by those behind it.
+    fn leave_line(&mut self) {
+        let (engine, election, bid) = (Arc::clone(&self.engine), self.election.clone(), self.bid.clone());
+        let limit = self.tenure.timing().request_timeout() * LATE_MAX;
+        self.leaving_line = Some(tokio::spawn(async move {
+            if let Ok(Err(error)) = timeout(limit, engine.withdraw(&election, &bid)).await {
+                tracing::debug!(%election, %error, "could not leave the line");
+            }
+        }));
+    }
+
+    fn on_line_left(&mut self) {
+        self.leaving_line = None;
+        if std::mem::take(&mut self.contends_then) {
+            self.step(Input::Request(Request::Contend));
         }
     }
 
@@ -495,7 +525,12 @@ impl Clerk {
                 self.hints = Hints::Wanted;
             }
             Event::Declined { token, why } => tracing::info!(%election, %candidate, %token, %why, "did not take office"),
-            Event::Withdrawn => tracing::debug!(%election, %candidate, "no longer contends"),
+            Event::Withdrawn => {
+                tracing::debug!(%election, %candidate, "no longer contends");
+                if !self.leaving {
+                    self.leave_line();
+                }
+            }
         }
     }
 }
@@ -559,6 +594,12 @@ async fn carry_out(engine: &dyn Engine, election: &Name, bid: &Bid, call: Call, 
 
 fn granted(grant: Grant) -> Outcome {
     Outcome::Granted { token: grant.token, ttl: grant.ttl, counted_from: grant.counted_from }
+}
+
+/// When the task has ended; `None` if there is none, and it has ended too if it panicked.
+async fn ended(task: &mut Option<JoinHandle<()>>) -> Option<()> {
+    let _ = task.as_mut()?.await;
+    Some(())
 }
 
 async fn next_hint(hints: &mut Hints) -> Option<Result<(), Error>> {

@@ -249,6 +249,40 @@ async fn one_that_is_not_fit_neither_contends_nor_stays() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn one_that_is_not_fit_any_more_is_not_waited_for_in_line() {
+    let memory = Memory::new();
+    let fit = Arc::new(AtomicBool::new(true));
+    let probed = Arc::clone(&fit);
+    let probe = move || {
+        let fit = probed.load(Ordering::SeqCst);
+        async move { if fit { Ok(()) } else { Err("replication lags".to_owned()) } }
+    };
+    let (a, c) = (candidate(&memory, "a").await, candidate(&memory, "c").await);
+    let b = builder(&memory, "b").health(PROBED_EVERY, probe).build().await.expect("good");
+    let first = lead(&a).await;
+    let in_line = async |count: usize| {
+        while a.look().await.expect("answers").candidates.len() != count {
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let unfit = tokio::spawn(async move { b.campaign().await });
+    in_line(1).await;
+    let next = tokio::spawn(async move { c.campaign().await });
+    in_line(2).await;
+    let began = Instant::now();
+    fit.store(false, Ordering::SeqCst);
+    in_line(1).await;
+    first.resign().await.expect("released");
+    let second = next.await.expect("does not panic").expect("elected");
+    assert!(began.elapsed() < PROBED_EVERY * 2, "{:?}", began.elapsed());
+    // Fit again, it stands in line anew.
+    fit.store(true, Ordering::SeqCst);
+    in_line(1).await;
+    second.resign().await.expect("released");
+    unfit.await.expect("does not panic").expect("elected").resign().await.expect("released");
+}
+
+#[tokio::test(start_paused = true)]
 async fn as_many_lead_as_there_are_seats() {
     let memory = Memory::new();
     let election = |who| builder(&memory, who).seats(2).build();
