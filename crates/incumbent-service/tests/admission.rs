@@ -409,6 +409,52 @@ async fn asked_by_http(house: &House, path: &str, token: Option<&str>) -> String
     String::from_utf8_lossy(&came).lines().next().unwrap_or_default().to_owned()
 }
 
+/// A request over a connection that stays: the head of what is answered.
+async fn asked_again(raw: &mut TcpStream, token: &str) -> String {
+    let request = format!("GET /v1/elections/e HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n");
+    raw.write_all(request.as_bytes()).await.expect("sent");
+    let mut came = vec![0; 4096];
+    let length = timeout(LONG, raw.read(&mut came)).await.expect("an answer").expect("read");
+    String::from_utf8_lossy(&came[..length]).into_owned()
+}
+
+#[tokio::test]
+async fn who_begins_a_request_by_http_and_does_not_say_who_it_is_makes_room() {
+    let known = made("known", "observe:");
+    let house = with_tokens(&[&known]);
+    let mut honest = TcpStream::connect(&house.address).await.expect("connects");
+    assert!(asked_again(&mut honest, &known.token).await.contains("200"));
+    let mut strangers = Vec::new();
+    for _ in 0..1_001 {
+        let mut raw = TcpStream::connect(&house.address).await.expect("connects");
+        raw.write_all(b"G").await.expect("sent");
+        strangers.push(raw);
+    }
+    // Long before it would be cut off for its slowness.
+    let ended = timeout(LONG / 3, strangers[0].read(&mut [0; 1024])).await.expect("an end");
+    assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
+    assert!(asked_again(&mut honest, &known.token).await.contains("200"), "who has said who it is stays");
+}
+
+#[tokio::test]
+async fn by_http_a_connection_is_good_for_one_bad_token() {
+    let known = made("known", "observe:");
+    let house = with_tokens(&[&known]);
+    let request = "GET /v1/elections/e HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer guess\r\n\r\n";
+    let mut unheard = 0;
+    for guesses in [60].into_iter().chain([1; 60]) {
+        let mut raw = TcpStream::connect(&house.address).await.expect("connects");
+        // It may be cut off before it has said all of it.
+        let _ = raw.write_all(request.repeat(guesses).as_bytes()).await;
+        let mut came = Vec::new();
+        let _ = timeout(LONG / 3, raw.read_to_end(&mut came)).await.expect("an end");
+        let answers = String::from_utf8_lossy(&came).matches("HTTP/1.1 401").count();
+        assert!(answers <= 1, "{answers} guesses");
+        unheard += usize::from(came.is_empty());
+    }
+    assert!(unheard > 0, "after some it is not listened to");
+}
+
 #[tokio::test]
 async fn by_http_the_same_tokens_are_good_for_the_same() {
     let known = made("known", "observe:e/");

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, Channel, Either, Full, LengthLimitError, Limited};
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, ORIGIN, RETRY_AFTER, WWW_AUTHENTICATE,
+    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, ORIGIN, RETRY_AFTER, WWW_AUTHENTICATE,
 };
 use hyper::{Method, Request, Response, StatusCode};
 use incumbent_store::keys::item::Span;
@@ -142,6 +142,8 @@ fn failed(failure: &Failure) -> Response<Sent> {
     }
     if failure.status == StatusCode::UNAUTHORIZED {
         headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        // The door counts connections that came with a bad token: each is good for one guess.
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response
 }

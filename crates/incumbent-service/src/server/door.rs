@@ -129,9 +129,16 @@ async fn receive(hall: &Hall, place: &Place, connection: TcpStream) -> Closed {
     let Begun { line, certificate, bytes, is_ours } = begun;
     let visit = Arc::new(Visit::new(hall.guard.tokens.clone(), certificate));
     if !is_ours {
-        // There each request says who asks, and there are limits for those who are slow.
-        place.is_known();
-        hall.annex.serve(line, bytes, Arc::clone(&visit) as _).await;
+        // There each request says who asks. Whoever only asks how the node is stays a stranger, who makes room for others.
+        let known = async {
+            visit.admitted().await;
+            place.is_known();
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = hall.annex.serve(line, bytes, Arc::clone(&visit) as _) => {}
+            () = known => {}
+        }
         if visit.was_refused() {
             place.is_refused();
         }
