@@ -365,7 +365,7 @@ impl Replica {
         let Some(body) = letter::open(bytes) else { return };
         match body {
             Body::Raft(raft) => {
-                if !self.tempo.may_hear(now, from, &raft, &self.engine) {
+                if !self.tempo.may_hear(now, from, &raft, &self.engine) || self.overfills(&raft) {
                     return;
                 }
                 // What is unfit is as if it had been lost.
@@ -442,6 +442,12 @@ impl Replica {
     /// Whether the log takes so much memory that nothing may be added to it.
     fn log_full(&self) -> bool {
         self.engine.log_bytes() > self.settings.snapshot_bytes.saturating_mul(LOG_LENGTHS_MAX)
+    }
+
+    /// Whether entries from the leader would only wait behind others for a disk that is full or hangs. They are as if lost; when the disk is back, the leader sends them again.
+    fn overfills(&self, raft: &letter::Raft) -> bool {
+        let appends = raft.kind == letter::Kind::Append as i32 && !raft.entries.is_empty();
+        appends && self.log_full() && self.unsafe_turns.iter().any(|it| it.appends)
     }
 
     fn on_change(&mut self, now: Instant, tag: Tag, steps: &[Step], out: &mut Vec<Effect>) {

@@ -697,6 +697,30 @@ fn append(term: Term, behind: (u64, Term)) -> Bytes {
     [&[10, small(raft.len() as u64)], &raft[..]].concat().into()
 }
 
+/// A leader sends on at every sign of life, whatever was not acknowledged: what a disk does not take must not fill the memory.
+#[test]
+fn c10_a_follower_whose_disk_hangs_takes_in_no_more_than_a_log_may_have() {
+    let short = Settings { snapshot_entries: 40, entries_kept: 60, snapshot_bytes: 32 << 10, ..settings() };
+    let full = 8 * short.snapshot_bytes;
+    let (mut world, leader, term) = led_with(5, 3, 0, short);
+    world.silence_clients();
+    let follower = others(&world, leader)[0];
+    let until = world.now + 8_000 * MILLISECOND;
+    world.node(follower).disk_hangs_until = until;
+    let mut most = 0;
+    while world.now < until {
+        world.write(leader);
+        world.run(world.now + MILLISECOND);
+        most = most.max(world.node(follower).replica.as_ref().map_or(0, |it| it.view().log_bytes));
+    }
+    assert!(most > full, "{most} bytes: it was never too much");
+    assert!(most < full + full / 8, "{most} bytes wait for the disk");
+    assert_eq!(world.leader(), Some((leader, term)));
+    let decided = world.oracle.highest();
+    assert!(world.until(10 * timeout(), |it| it.handed(follower) >= decided), "it does not catch up");
+    sound(&world);
+}
+
 /// A disk that hung makes safe at once what a leader wrote and what a later one wrote in its place.
 #[test]
 fn one_sync_for_two_leaders_answers_the_later_alone() {
