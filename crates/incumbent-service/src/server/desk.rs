@@ -117,13 +117,25 @@ impl Desk {
         }
     }
 
-    /// What was gathered, if its time has come: as one request for each guest, and under its tag. To be asked until there is no more.
+    /// What was gathered, if its time has come: as one request for each guest, or several where one takes no more, and under its tag. To be asked until there is no more.
     pub(super) fn gathered(&mut self, now: Instant) -> Option<(Tag, Request)> {
         let due = self.gathered_until.is_some_and(|until| until <= now) || self.gathered_sessions >= KEPT_ALIVE_AT_ONCE_MAX;
         if !due {
             return None;
         }
-        let (guest, gathered) = self.gathered.pop_first()?;
+        let mut first = self.gathered.first_entry()?;
+        let guest = first.key().clone();
+        let waiting = first.get_mut();
+        let mut sum = 0;
+        let fits = |(sessions, _): &&(Vec<u64>, Answer)| {
+            sum += sessions.len();
+            sum <= KEPT_ALIVE_AT_ONCE_MAX
+        };
+        let count = waiting.iter().take_while(fits).count();
+        let gathered: Vec<_> = waiting.drain(..count).collect();
+        if waiting.is_empty() {
+            first.remove();
+        }
         if self.gathered.is_empty() {
             self.gathered_until = None;
             self.gathered_sessions = 0;

@@ -283,6 +283,23 @@ fn keep_alives_of_guests_are_not_mixed() {
 }
 
 #[test]
+fn more_keep_alives_of_a_guest_than_one_request_takes_go_by_several() {
+    let (mut desk, now) = (Desk::default(), Instant::from_nanos(7));
+    let many = KEPT_ALIVE_AT_ONCE_MAX as u64;
+    let answers: Vec<_> = (0..11).map(|it| keep_alive(&mut desk, now, (it * many..(it + 1) * many).collect())).collect();
+    let mut kept = Vec::new();
+    while let Some((tag, request)) = desk.gathered(now) {
+        let Some(Command::KeepAlive(KeepAlive { sessions })) = request.command else { panic!("another command") };
+        assert!(sessions.len() <= KEPT_ALIVE_AT_ONCE_MAX, "{} at once", sessions.len());
+        kept.extend(sessions);
+        desk.done(tag, Ok(Reply::KeptAlive(KeptAlive::default())), 4);
+    }
+    assert!(kept.into_iter().eq(0..11 * many), "each session once");
+    assert!(answers.into_iter().all(|mut it| matches!(it.try_recv(), Ok(Outcome::Done { .. }))));
+    assert_eq!((desk.gathered_until, desk.len()), (None, 0));
+}
+
+#[test]
 fn many_keep_alives_do_not_wait_and_numbered_ones_are_not_gathered() {
     let (mut desk, now) = (Desk::default(), Instant::from_nanos(7));
     let _first = keep_alive(&mut desk, now, (0..KEPT_ALIVE_AT_ONCE_MAX as u64).collect());
