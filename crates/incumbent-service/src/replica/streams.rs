@@ -22,9 +22,13 @@ const PIECE_BYTES_MAX: u64 = 1 << 20;
 /// A receiver that has been silent this often is left alone until it is heard again.
 const SILENCES_MAX: u32 = 20;
 
+/// A receiver that refuses again and again, for want of room perhaps, is asked twice as late each time, up to this power of two.
+const DOUBLINGS_MAX: u32 = 6;
+
 #[derive(Default)]
 pub(super) struct Streams {
     outgoing: BTreeMap<NodeId, Outgoing>,
+    refusals: BTreeMap<NodeId, Refusals>,
     arrival: Option<Arrival>,
 }
 
@@ -37,6 +41,14 @@ struct Outgoing {
     asked: Option<u64>,
     heard: Instant,
     silences: u32,
+}
+
+/// Of one receiver, since one has arrived there.
+#[derive(Default)]
+struct Refusals {
+    doublings: u32,
+    /// When it is asked again.
+    again: Option<Instant>,
 }
 
 struct Arrival {
@@ -87,11 +99,15 @@ impl Streams {
         let stream = Outgoing { snapshot: snapshot.clone(), extent, acknowledged: 0, asked: None, heard: now, silences: 0 };
         out.push(stream.offer(to, term));
         self.outgoing.insert(to, stream);
+        if let Some(refusals) = self.refusals.get_mut(&to) {
+            refusals.again = None;
+        }
     }
 
     /// This node leads no longer: whoever does will begin anew.
     pub(super) fn stop_sending(&mut self) {
         self.outgoing.clear();
+        self.refusals.clear();
     }
 
     /// The receiver says how much it has.
@@ -109,12 +125,16 @@ impl Streams {
             .filter(|it| it.snapshot.index == have.index && it.snapshot.term.0 == have.snapshot_term)?;
         if have.refused || have.bytes > stream.extent.bytes {
             self.outgoing.remove(&from);
-            return Some(Ended::Failed);
+            let refusals = self.refusals.entry(from).or_default();
+            refusals.again = Some(now + settings.election_timeout() * (1 << refusals.doublings));
+            refusals.doublings = DOUBLINGS_MAX.min(refusals.doublings + 1);
+            return None;
         }
         stream.heard = now;
         stream.silences = 0;
         if have.bytes >= stream.extent.bytes {
             self.outgoing.remove(&from);
+            self.refusals.remove(&from);
             return Some(Ended::Arrived);
         }
         // It may have less than before: it was started anew.
@@ -149,7 +169,7 @@ impl Streams {
         None
     }
 
-    /// Asks again where nothing was heard for an election timeout. Returns who is left alone.
+    /// Asks again where nothing was heard for an election timeout. Returns whose transfer has failed: the engine begins another when it hears of them.
     pub(super) fn expire(&mut self, now: Instant, term: Term, settings: &Settings, out: &mut Vec<Effect>) -> Vec<NodeId> {
         let mut given_up = Vec::new();
         for (to, stream) in &mut self.outgoing {
@@ -168,11 +188,14 @@ impl Streams {
         for to in &given_up {
             self.outgoing.remove(to);
         }
+        let rested = self.refusals.iter_mut().filter_map(|(to, it)| it.again.take_if(|at| *at <= now).map(|_| *to));
+        given_up.extend(rested);
         given_up
     }
 
     pub(super) fn deadline(&self, settings: &Settings) -> Option<Instant> {
-        self.outgoing.values().map(|it| it.heard + settings.election_timeout()).min()
+        let silent = self.outgoing.values().map(|it| it.heard + settings.election_timeout());
+        silent.chain(self.refusals.values().filter_map(|it| it.again)).min()
     }
 
     /// A part has come, or the question how much is here. `own` is this node's term.
@@ -227,7 +250,7 @@ impl Streams {
 
     /// The disk has all of it, or cannot have it. Returns what may be shown to the engine.
     pub(super) fn on_stored(&mut self, own: Term, index: Index, whole: bool, out: &mut Vec<Effect>) -> Option<Stored> {
-        let arrival = self.arrival.take_if(|it| it.snapshot.index == index && it.storing)?;
+        let arrival = self.arrival.take_if(|it| it.snapshot.index == index && (it.storing || !whole))?;
         out.push(arrival.answer(own, if whole { arrival.extent.bytes } else { 0 }, !whole));
         let Arrival { from, term, snapshot, extent, .. } = arrival;
         whole.then_some(Stored { from, term, snapshot, extent })

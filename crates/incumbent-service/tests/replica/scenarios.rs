@@ -616,6 +616,30 @@ fn a_snapshot_that_is_interrupted_goes_on_where_it_was() {
     assert!(interrupted > 5);
 }
 
+/// A receiver without room says so at the first part that it cannot keep, and is asked more and more rarely.
+#[test]
+fn a_snapshot_that_cannot_be_kept_is_refused_at_once_and_comes_when_it_can() {
+    let (mut world, leader, _) = led_with(1, 3, 1, Settings { piece_bytes: 100, ..settings() });
+    world.run(world.now + 400 * MILLISECOND);
+    world.silence_clients();
+    world.change(leader, vec![Step::Learner(id(3))]);
+    let mut refused_at = 0;
+    for wait in [0, 1, 2, 4, 8] {
+        let pieces = world.counts.pieces;
+        assert!(world.until(10 * timeout(), |it| it.counts.pieces > pieces), "no part has come");
+        let waited = world.now - refused_at;
+        assert!(waited >= wait * timeout() / 2, "after {} ms it comes again", waited / MILLISECOND);
+        refused_at = world.now;
+        let index = world.node(leader).disk.snapshot.index;
+        world.letters = Some(Vec::new());
+        world.step(id(3), Input::Stored { index, whole: false });
+        let told = world.letters.take().unwrap_or_default();
+        assert!(told.iter().any(|(_, to, _)| *to == leader), "nobody was told");
+    }
+    assert!(world.until(10 * timeout(), |it| it.counts.installs > 0), "it is never installed");
+    sound(&world);
+}
+
 #[test]
 fn a_single_node_leads_at_once() {
     let mut world = World::new(1, 1, 0, settings());
