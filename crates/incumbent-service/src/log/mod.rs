@@ -50,7 +50,7 @@ use self::reader::Shared;
 use self::record::{HEAD_LENGTH, Kind, Place, RECORD_HEAD_LENGTH, RecordHead, SegmentHead, encode_vote, record_length};
 pub use self::refused::{Damage, Failure, Refused, Unreadable};
 use self::segments::Segments;
-pub use self::snapshot::{Incoming, PIECE_LENGTH_MAX, Rejected, Snapshot, SnapshotReader, SnapshotWriter, Snapshots};
+pub use self::snapshot::{Arrived, Incoming, PIECE_LENGTH_MAX, Rejected, Snapshot, SnapshotReader, SnapshotWriter, Snapshots};
 
 /// Who wrote a directory: drawn when it was made, and never again. The same as that of a peer's archive.
 pub type DirectoryId = [u8; 16];

@@ -352,8 +352,8 @@ impl<D: Disk> Incoming<D> {
         Ok(self.received)
     }
 
-    /// Checks all of it and makes it the newest snapshot, safe. Older ones are removed.
-    pub fn commit(self) -> Result<Snapshot, Rejected> {
+    /// Checks that all has come as it was announced.
+    pub fn whole(self) -> Result<Arrived<D>, Rejected> {
         let Incoming { snapshots, file, name, snapshot, received, .. } = self;
         file.sync().map_err(|error| Rejected::Failed(Failure::of_sync(&error)))?;
         let mut frames = Frames { file, name, length: received, offset: 0, checksum: 0 };
@@ -365,8 +365,34 @@ impl<D: Disk> Incoming<D> {
                 return Err(wrong.rejected(&frames.name));
             }
         }
-        snapshots.settle(snapshot, &frames.name).map_err(Rejected::Failed)?;
-        Ok(snapshot)
+        (frames.offset, frames.checksum) = (0, 0);
+        let (_, context) = frames.head().map_err(|wrong| wrong.rejected(&frames.name))?;
+        Ok(Arrived { snapshots, reader: SnapshotReader { snapshot, context, frames } })
+    }
+}
+
+/// A snapshot that has come whole, to be read before it takes another's place. Dropped before its commit, it is still as it came.
+#[derive(Debug)]
+pub struct Arrived<D: Disk> {
+    snapshots: Snapshots<D>,
+    reader: SnapshotReader<D>,
+}
+
+impl<D: Disk> Arrived<D> {
+    /// What is in it.
+    pub fn reader(&mut self) -> &mut SnapshotReader<D> {
+        &mut self.reader
+    }
+
+    /// Makes it the newest snapshot, safe. Older ones are removed.
+    pub fn commit(self) -> Result<Snapshot, Failure> {
+        self.snapshots.settle(self.reader.snapshot, &self.reader.frames.name)?;
+        Ok(self.reader.snapshot)
+    }
+
+    /// It is of no use.
+    pub fn discard(self) -> Result<(), Failure> {
+        self.snapshots.disk.remove(&self.reader.frames.name).map_err(|error| Failure::of_write(&error))
     }
 }
 

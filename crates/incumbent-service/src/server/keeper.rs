@@ -130,10 +130,15 @@ pub(super) fn read<D: Disk>(reader: &mut SnapshotReader<D>) -> Result<Store, Str
 /// The newest snapshot and its store. `None` if there is none; an error says why it cannot be read.
 pub(super) fn load<D: Disk>(snapshots: &Snapshots<D>) -> Result<Option<(Snapshot, Extent, Store)>, String> {
     let Some(mut reader) = snapshots.read().map_err(|why| why.to_string())? else { return Ok(None) };
+    load_from(&mut reader).map(Some)
+}
+
+/// The snapshot of a file, and its store.
+fn load_from<D: Disk>(reader: &mut SnapshotReader<D>) -> Result<(Snapshot, Extent, Store), String> {
     let outline = Snapshot::from_bytes(reader.context()).filter(|it| mark(it) == reader.snapshot().mark);
     let outline = outline.ok_or("its head is none that a replica has written")?;
     let extent = extent(&reader.snapshot());
-    Ok(Some((outline, extent, read(&mut reader)?)))
+    Ok((outline, extent, read(reader)?))
 }
 
 fn whole_piece<D: Disk>(reader: &mut SnapshotReader<D>) -> Result<Option<Vec<u8>>, String> {
@@ -280,41 +285,37 @@ impl<D: Disk> Worker<D> {
             Err(failure) if failure.is_final() => Report::Broken(failure.to_string()),
             Err(failure) => {
                 tracing::warn!(index, %failure, "a snapshot from another node cannot be kept");
-                Report::Expecting { index, have: 0 }
+                Report::Stored { index, store: None }
             }
         }
     }
 
     fn keep(&mut self, index: Index, offset: u64, bytes: &[u8], last: bool) -> Option<Report> {
-        let mut incoming = self.incoming.take_if(|(snapshot, _)| snapshot.index == index);
-        let written = incoming.as_mut().map_or(Ok(offset), |(_, incoming)| incoming.write(offset, bytes));
-        match written {
+        // Of one that could not be kept no more is said.
+        let (snapshot, mut incoming) = self.incoming.take_if(|(snapshot, _)| snapshot.index == index)?;
+        let stored = match incoming.write(offset, bytes) {
             Ok(_) if !last => {
-                self.incoming = incoming;
+                self.incoming = Some((snapshot, incoming));
                 return None;
             }
-            Ok(_) => {}
-            Err(failure) if failure.is_final() => return Some(Report::Broken(failure.to_string())),
-            Err(failure) => {
-                tracing::warn!(index, %failure, "a snapshot from another node could not be kept");
-                return last.then_some(Report::Stored { index, store: None });
-            }
-        }
-        match self.finish(index, incoming) {
+            Ok(_) => self.finish(&snapshot, incoming),
+            Err(failure) => Err(Rejected::Failed(failure)),
+        };
+        match stored {
             Ok(store) => Some(Report::Stored { index, store: Some(Box::new(store)) }),
             Err(Rejected::Failed(failure)) if failure.is_final() => Some(Report::Broken(failure.to_string())),
             Err(why) => {
-                tracing::warn!(index, %why, "a snapshot from another node is not whole");
+                tracing::warn!(index, %why, "a snapshot from another node could not be kept");
                 Some(Report::Stored { index, store: None })
             }
         }
     }
 
-    /// All has come, or should have.
-    fn finish(&self, index: Index, incoming: Option<(Snapshot, Incoming<D>)>) -> Result<Store, Rejected> {
+    /// All has come. It takes the place of this node's own when it was seen that it can be read: without either, the node could not start again.
+    fn finish(&self, snapshot: &Snapshot, incoming: Incoming<D>) -> Result<Store, Rejected> {
         let damaged = |what: String| {
             Rejected::Damaged(Damage {
-                file: format!("the snapshot of entry {index}"),
+                file: format!("the snapshot of entry {}", snapshot.index),
                 offset: 0,
                 what,
                 whole_through: 0,
@@ -322,12 +323,22 @@ impl<D: Disk> Worker<D> {
                 state: HardState::default(),
             })
         };
-        let Some((snapshot, incoming)) = incoming else { return Err(damaged("some of it could not be kept".to_owned())) };
-        incoming.commit()?;
-        match load(&self.snapshots) {
-            Ok(Some((outline, _, store))) if outline == snapshot => Ok(store),
-            Ok(_) => Err(damaged("another one has taken its place".to_owned())),
-            Err(why) => Err(damaged(why)),
+        let mut arrived = incoming.whole()?;
+        let loaded = load_from(arrived.reader()).and_then(|(outline, _, store)| {
+            if outline == *snapshot { Ok(store) } else { Err("its head is of another".to_owned()) }
+        });
+        let store = match loaded {
+            Ok(store) => store,
+            Err(why) => {
+                arrived.discard().map_err(Rejected::Failed)?;
+                return Err(damaged(why));
+            }
+        };
+        let saved = arrived.commit().map_err(Rejected::Failed)?;
+        if self.snapshots.latest() == Some(saved) {
+            Ok(store)
+        } else {
+            Err(damaged("another one has taken its place".to_owned()))
         }
     }
 }

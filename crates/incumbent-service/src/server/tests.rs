@@ -20,7 +20,7 @@ use super::handle::{Batch, Outcome, Watch, WatchEnd};
 use super::keeper::{self, Keeper, Task};
 use super::watchers::Watchers;
 use super::{Node, Report};
-use crate::log::sim::SimDisk;
+use crate::log::sim::{SimDisk, Weather};
 use crate::log::{Identity, Log, Options, Snapshots};
 use crate::replica::{ClusterTime, Extent, Mark, Roll, Snapshot, Write};
 
@@ -157,6 +157,45 @@ fn a_snapshot_that_is_spoilt_on_its_way_is_none() {
     assert_eq!(pair.expect(5, extent), 0);
     assert!(pair.carry(5, 0, extent, false).is_some(), "and can be had again");
     assert!(pair.piece(4, 0).is_empty(), "another one is not there");
+}
+
+/// The frames are whole, and what is in them is no store: of a later release, say.
+#[test]
+fn a_snapshot_whose_store_cannot_be_read_takes_nobodys_place() {
+    let (mut pair, store) = (Pair::new(), some_store());
+    let extent = pair.save(3, &store);
+    let _ = pair.expect(3, extent);
+    assert!(pair.carry(3, 0, extent, false).is_some());
+    let mut writer = pair.log.snapshots().begin(crate::log::Mark { index: 5, term: 1 }, &outline(5).to_bytes()).expect("begun");
+    writer.piece(b"\0no piece of a store").expect("written");
+    let saved = writer.commit().expect("saved");
+    let extent = Extent { bytes: saved.length, checksum: saved.checksum };
+    let _ = pair.expect(5, extent);
+    assert!(pair.carry(5, 0, extent, false).is_none());
+    let (found, _, loaded) = keeper::load(&snapshots(&pair.disks[1])).expect("whole").expect("there");
+    assert_eq!((found, loaded.digest()), (outline(3), store.digest()));
+    assert_eq!(pair.expect(5, extent), 0, "nothing of it is left");
+}
+
+#[test]
+fn a_snapshot_for_which_there_is_no_room_is_refused_at_once() {
+    let (mut pair, store) = (Pair::new(), some_store());
+    let extent = pair.save(5, &store);
+    let first = pair.piece(5, 0);
+    let refused = |pair: &mut Pair, task: Task| {
+        pair.disks[1].turns(Weather::Full);
+        pair.to.give(task);
+        let said = pair.said[1].blocking_recv();
+        assert!(matches!(said, Some(Report::Stored { index: 5, store: None })), "{said:?}");
+        pair.disks[1].turns(Weather::Fair);
+    };
+    refused(&mut pair, Task::Expect(outline(5), extent));
+    assert_eq!(pair.expect(5, extent), 0);
+    refused(&mut pair, Task::Keep { index: 5, offset: 0, bytes: first.clone(), last: false });
+    // What was under way when it was refused is not spoken of again.
+    pair.to.give(Task::Keep { index: 5, offset: first.len() as u64, bytes: first, last: false });
+    let have = pair.expect(5, extent);
+    assert!(pair.carry(5, have, extent, false).is_some(), "when there is room, it comes");
 }
 
 // Watches.

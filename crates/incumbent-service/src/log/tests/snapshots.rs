@@ -142,7 +142,7 @@ fn a_snapshot_is_received_in_parts_and_goes_on_after_a_crash_where_it_was() {
             assert!(incoming.offset() > stop - 900, "{} of {stop}", incoming.offset());
         }
         send(&reader, &mut incoming, 333, u64::MAX);
-        assert_eq!(incoming.commit(), Ok(snapshot));
+        assert_eq!(incoming.whole().unwrap().commit(), Ok(snapshot));
         disk.crash(Loss::Everything);
         let (log, recovered) = open(disk).unwrap();
         assert_eq!((recovered.snapshot, recovered.base, recovered.last), (Some(snapshot), MARK, 5));
@@ -163,14 +163,14 @@ fn parts_that_come_twice_or_too_early_or_wrong_do_no_harm() {
     assert_eq!(incoming.write(0, &first), Ok(100), "again");
     assert_eq!(incoming.write(60, &reader.bytes(60, 100).unwrap()), Ok(160), "half of it again");
     assert_eq!(incoming.write(160, &vec![9; 1 << 20]), Ok(snapshot.length), "nonsense, and too much of it");
-    assert!(matches!(incoming.commit(), Err(Rejected::Damaged(_))));
+    assert!(matches!(incoming.whole(), Err(Rejected::Damaged(_))));
     let mut incoming = snapshots.receive(snapshot).unwrap();
     assert_eq!(incoming.offset(), 0, "from the beginning");
     send(&reader, &mut incoming, 512, 1000);
-    assert!(matches!(incoming.commit(), Err(Rejected::Damaged(damage)) if damage.what.contains("cut off")));
+    assert!(matches!(incoming.whole(), Err(Rejected::Damaged(damage)) if damage.what.contains("cut off")));
     let mut incoming = snapshots.receive(Snapshot { checksum: snapshot.checksum ^ 1, ..snapshot }).unwrap();
     send(&reader, &mut incoming, 512, u64::MAX);
-    assert!(matches!(incoming.commit(), Err(Rejected::Damaged(damage)) if damage.what.contains("another")));
+    assert!(matches!(incoming.whole(), Err(Rejected::Damaged(damage)) if damage.what.contains("another")));
     assert_eq!(snapshots.latest(), None);
 }
 
@@ -186,7 +186,7 @@ fn a_snapshot_that_conflicts_with_entries_takes_their_place_also_if_the_log_was_
         log.sync().unwrap();
         let mut incoming = log.snapshots().receive(snapshot).unwrap();
         send(&reader, &mut incoming, 512, u64::MAX);
-        incoming.commit().unwrap();
+        incoming.whole().unwrap().commit().unwrap();
         disk.crash(Loss::Everything);
         // Of another term: they were never committed. Of the same: they go on behind it.
         let (log, recovered) = open(disk).unwrap();
