@@ -43,6 +43,8 @@ pub struct Limits {
     pub answer_items_max: usize,
     /// So many bytes of keys and values in one answer, or one item.
     pub answer_bytes_max: usize,
+    /// So many keys may one request look at, in all its guards, reads, counts and deletions. Whatever is applied, every replica applies, and answers nobody meanwhile.
+    pub visited_max: usize,
     /// So many keys may one range delete.
     pub deleted_max: usize,
     /// So many events are kept for watches and for reads of the past.
@@ -77,6 +79,7 @@ impl Limits {
         depth_max: 8,
         answer_items_max: 10_000,
         answer_bytes_max: 4 * 1024 * 1024,
+        visited_max: 100_000,
         deleted_max: 100_000,
         events_max: 100_000,
         events_bytes_max: 64 * 1024 * 1024,

@@ -146,6 +146,55 @@ fn an_answer_has_an_end() {
 }
 
 #[test]
+fn a_request_looks_at_so_many_keys_in_all_its_guards_reads_and_counts() {
+    let mut scene = Scene::with_limits(Limits { visited_max: 10, ..Limits::STANDARD });
+    for key in ["a", "b", "c", "d"] {
+        scene.put(key, "").expect("written");
+    }
+    let too_many = Refusal::Limit { what: "keys looked at in one request".into(), max: 10 };
+    let count = || Act::Read(Range { count_only: true, ..span(Span::all()) });
+    let guard = || Guard { span: Some(Span::all()), ..Guard::exists("a") };
+    assert!(scene.transact(vec![guard()], vec![count()], vec![]).expect("eight").held);
+    assert_eq!(scene.transact(vec![], vec![count(), count(), count()], vec![]), Err(too_many.clone()));
+    assert_eq!(scene.transact(vec![guard(), guard(), guard()], vec![], vec![]), Err(too_many.clone()));
+    let nested = Act::Transact(Transaction { guards: vec![guard()], then: vec![count().into()], otherwise: vec![] });
+    assert_eq!(scene.transact(vec![guard()], vec![nested], vec![]), Err(too_many.clone()));
+    let read = || Act::Read(span(Span::all()));
+    let digest = scene.store.digest();
+    let all = vec![read(), read(), Act::Delete(delete(Span::all()))];
+    assert_eq!(scene.transact(vec![], all, vec![]), Err(too_many.clone()));
+    assert_eq!(scene.store.digest(), digest);
+    // The same for a question: also to the past, and past branches, which are looked at without being counted.
+    let counted = Range { count_only: true, ..span(Span::all()) };
+    assert_eq!(scene.range(counted.clone()).expect("four").count, 4);
+    let before = scene.store.revision();
+    for key in ["e/1", "f/1", "g/1", "h/1", "i/1", "j/1", "k/1"] {
+        scene.put(key, "").expect("written");
+    }
+    scene.put("a", "again").expect("written");
+    for revision in [0, scene.store.revision() - 1] {
+        assert_eq!(scene.range(Range { revision, separator: "/".into(), ..counted.clone() }), Err(too_many.clone()));
+    }
+    assert_eq!(scene.range(Range { revision: before, ..counted }).expect("four").count, 4);
+}
+
+#[test]
+fn a_guard_looks_past_delays_within_the_same_bound() {
+    let mut scene = Scene::with_limits(Limits { visited_max: 3, ..Limits::STANDARD });
+    let session = scene.open_as(OpenSession { ttl_ms: 1000, lock_delay_ms: 5000, ..OpenSession::default() }).expect("opened");
+    for key in ["a", "b", "c", "d"] {
+        scene.ask(Command::Put(Put { session, ..put(key, "") })).expect("written");
+    }
+    scene.pass_ms(2000);
+    scene.expire();
+    let undelayed = Guard { span: Some(Span::all()), ..Guard::key("", Comparison::Equal, Against::Undelayed(true)) };
+    assert!(!scene.transact(vec![undelayed.clone()], vec![], vec![]).expect("the first is enough").held);
+    // All of them are over, and none is forgotten yet.
+    scene.pass_ms(5000);
+    assert!(matches!(scene.transact(vec![undelayed], vec![], vec![]), Err(Refusal::Limit { max: 3, .. })));
+}
+
+#[test]
 fn a_key_goes_with_its_session_or_stays_without_it() {
     let mut scene = Scene::new();
     let session = scene.open_as(OpenSession { ttl_ms: 1000, lock_delay_ms: 5000, ..OpenSession::default() }).expect("opened");

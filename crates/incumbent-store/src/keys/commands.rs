@@ -5,6 +5,7 @@ use core::cmp::Ordering;
 
 use prost::bytes::Bytes;
 
+use super::Visits;
 use super::draft::{Draft, spend};
 use super::item::Item;
 use super::transaction::{
@@ -25,7 +26,7 @@ impl Store {
     }
 
     pub(crate) fn delete(&mut self, stamp: Stamp, delete: &Delete) -> Result<Reply, Refusal> {
-        self.draft(stamp, |work| work.draft.delete(delete, &mut work.answer_bytes)).map(Reply::Deleted)
+        self.draft(stamp, |work| work.draft.delete(delete, &mut work.answer_bytes, &mut work.visits)).map(Reply::Deleted)
     }
 
     pub(crate) fn transact(&mut self, stamp: Stamp, transaction: &Transaction) -> Result<Reply, Refusal> {
@@ -63,7 +64,7 @@ impl Store {
         let draft = Draft::new(&mut self.keys, &mut self.sessions, &self.limits, stamp, revision);
         let answer_bytes = self.limits.answer_bytes_max;
         let (elections, limits) = (&self.elections, &self.limits);
-        let mut work = Work { draft, elections, limits, at: stamp.at, answer_bytes };
+        let mut work = Work { draft, elections, limits, at: stamp.at, answer_bytes, visits: Visits::new(limits) };
         let done = act(&mut work);
         let draft = work.draft;
         match done {
@@ -87,6 +88,7 @@ struct Work<'a> {
     at: Time,
     /// What the answer may still hold.
     answer_bytes: usize,
+    visits: Visits,
 }
 
 impl Work<'_> {
@@ -108,9 +110,9 @@ impl Work<'_> {
                 spend(&mut self.answer_bytes, written.previous.as_ref().map_or(0, |it| it.size()), self.limits)?;
                 ActAnswer::Written(written)
             }
-            Act::Delete(delete) => ActAnswer::Deleted(self.draft.delete(delete, &mut self.answer_bytes)?),
+            Act::Delete(delete) => ActAnswer::Deleted(self.draft.delete(delete, &mut self.answer_bytes, &mut self.visits)?),
             Act::Read(range) => {
-                let items: Items = self.draft.keys.read_now(range, self.limits)?;
+                let items: Items = self.draft.keys.read_now(range, self.limits, &mut self.visits)?;
                 spend(&mut self.answer_bytes, items.items.iter().map(Item::size).sum(), self.limits)?;
                 ActAnswer::Read(items)
             }
@@ -120,7 +122,7 @@ impl Work<'_> {
         Ok(ActResult { answer: Some(answer) })
     }
 
-    fn holds(&self, guard: &Guard) -> Result<bool, Refusal> {
+    fn holds(&mut self, guard: &Guard) -> Result<bool, Refusal> {
         let span = || guard.span.as_ref().ok_or_else(|| Refusal::malformed("a guard's span of keys is missing"));
         match &guard.against {
             None => Err(Refusal::malformed("a guard that this version does not know")),
@@ -128,9 +130,11 @@ impl Work<'_> {
                 let holder = self.elections.find(&it.election).and_then(|election| election.holder(it.token));
                 Ok(holder.is_some_and(|it| self.draft.session_lives(it.session)))
             }
-            Some(Against::Undelayed(expected)) => Ok(self.draft.keys.is_delayed(span()?, self.at) != *expected),
+            Some(Against::Undelayed(expected)) => {
+                Ok(self.draft.keys.is_delayed(span()?, self.at, &mut self.visits)? != *expected)
+            }
             Some(against) => {
-                let found = self.draft.bounded(span()?)?;
+                let found = self.draft.bounded(span()?, &mut self.visits)?;
                 let comparison = Comparison::try_from(guard.comparison)
                     .map_err(|_| Refusal::malformed("a comparison that this version does not know"))?;
                 Ok(match &found[..] {

@@ -10,9 +10,9 @@ use alloc::vec::Vec;
 
 use prost::bytes::Bytes;
 
-use super::Keys;
 use super::item::{Item, Span};
 use super::transaction::{Delete, Deleted, Put};
+use super::{Keys, Visits};
 use crate::event::{Change, KeyDeleted, KeyPut};
 use crate::journal::Journal;
 use crate::limits::Limits;
@@ -186,12 +186,13 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    pub(crate) fn delete(&mut self, delete: &Delete, answer_bytes: &mut usize) -> Result<Deleted, Refusal> {
+    pub(crate) fn delete(&mut self, delete: &Delete, answer_bytes: &mut usize, visits: &mut Visits) -> Result<Deleted, Refusal> {
         let span = delete.span.as_ref().ok_or_else(|| Refusal::malformed("a span of keys is missing"))?;
         let found: Vec<Item> = self.keys.within(span).take(self.limits.deleted_max + 1).cloned().collect();
         if found.len() > self.limits.deleted_max {
             return Err(Refusal::limit("keys deleted at once", self.limits.deleted_max));
         }
+        visits.spend(found.len())?;
         if delete.wants_previous {
             spend(answer_bytes, found.iter().map(Item::size).sum(), self.limits)?;
         }
@@ -227,10 +228,14 @@ impl<'a> Draft<'a> {
     }
 
     /// The keys of a span, if they are not too many to be compared.
-    pub(crate) fn bounded<'s>(&'s self, span: &'s Span) -> Result<Vec<&'s Item>, Refusal> {
+    pub(crate) fn bounded<'s>(&'s self, span: &'s Span, visits: &mut Visits) -> Result<Vec<&'s Item>, Refusal> {
         let max = self.limits.answer_items_max;
         let found: Vec<&Item> = self.keys.within(span).take(max + 1).collect();
-        if found.len() > max { Err(Refusal::limit("keys in the span of a guard", max)) } else { Ok(found) }
+        if found.len() > max {
+            return Err(Refusal::limit("keys in the span of a guard", max));
+        }
+        visits.spend(found.len())?;
+        Ok(found)
     }
 }
 

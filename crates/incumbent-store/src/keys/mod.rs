@@ -79,11 +79,17 @@ impl Keys {
         self.delays_by_time.insert((until, key.clone()), ());
     }
 
-    pub(crate) fn is_delayed(&self, span: &Span, at: Time) -> bool {
+    pub(crate) fn is_delayed(&self, span: &Span, at: Time, visits: &mut Visits) -> Result<bool, Refusal> {
         if span.is_one() {
-            return self.delays.get(&span.start).is_some_and(|until| *until > at);
+            return Ok(self.delays.get(&span.start).is_some_and(|until| *until > at));
         }
-        within(&self.delays, span).any(|until| *until > at)
+        for until in within(&self.delays, span) {
+            visits.spend(1)?;
+            if *until > at {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     pub(crate) fn next_delay(&self) -> Option<Time> {
@@ -101,15 +107,16 @@ impl Keys {
     }
 
     /// Reads keys as they are.
-    pub(crate) fn read_now(&self, asked: &Range, limits: &Limits) -> Result<Items, Refusal> {
+    pub(crate) fn read_now(&self, asked: &Range, limits: &Limits, visits: &mut Visits) -> Result<Items, Refusal> {
         let span = asked.span.as_ref().ok_or_else(|| Refusal::malformed("a span of keys is missing"))?;
-        Ok(answer(&self.items, span, asked, limits))
+        answer(&self.items, span, asked, limits, visits)
     }
 
     /// Reads keys, as they are or as they were.
     pub(crate) fn read(&self, asked: &Range, journal: &Journal, limits: &Limits) -> Result<Items, Refusal> {
+        let visits = &mut Visits::new(limits);
         if asked.revision == 0 || asked.revision == journal.revision() {
-            return self.read_now(asked, limits);
+            return self.read_now(asked, limits, visits);
         }
         let span = asked.span.as_ref().ok_or_else(|| Refusal::malformed("a span of keys is missing"))?;
         if let Some(refusal) = journal.missing(asked.revision) {
@@ -125,7 +132,24 @@ impl Keys {
                 None => drop(past.remove(key)),
             }
         }
-        Ok(answer(&past, span, asked, limits))
+        answer(&past, span, asked, limits, visits)
+    }
+}
+
+/// How many keys a request may still look at.
+pub(crate) struct Visits {
+    left: usize,
+    max: usize,
+}
+
+impl Visits {
+    pub(crate) fn new(limits: &Limits) -> Visits {
+        Visits { left: limits.visited_max, max: limits.visited_max }
+    }
+
+    pub(crate) fn spend(&mut self, keys: usize) -> Result<(), Refusal> {
+        self.left = self.left.checked_sub(keys).ok_or_else(|| Refusal::limit("keys looked at in one request", self.max))?;
+        Ok(())
     }
 }
 
@@ -133,17 +157,27 @@ fn within<'a, V>(map: &'a Tree<Bytes, V>, span: &'a Span) -> impl Iterator<Item 
     map.from(Bound::Included(&span.start)).take_while(|(key, _)| span.contains(key)).map(|(_, value)| value)
 }
 
-fn answer(items: &Tree<Bytes, Arc<Item>>, span: &Span, asked: &Range, limits: &Limits) -> Items {
+fn answer(
+    items: &Tree<Bytes, Arc<Item>>,
+    span: &Span,
+    asked: &Range,
+    limits: &Limits,
+    visits: &mut Visits,
+) -> Result<Items, Refusal> {
     let rest = |after: &[u8]| match after {
         [] => Some(items.from(Bound::Included(&span.start))),
         after => behind(items, span, after, &asked.separator),
     };
     let walk = |after| Walk { items, rest: rest(after), span, separator: &asked.separator };
-    let is_item = |it: &Step<'_>| matches!(it, Step::Item(_));
-    let count = if asked.counts || asked.count_only { walk(&[]).filter(is_item).count() as u64 } else { 0 };
-    let mut answer = Items { count, ..Items::default() };
+    let mut answer = Items::default();
+    if asked.counts || asked.count_only {
+        for step in walk(&[]) {
+            visits.spend(1)?;
+            answer.count += u64::from(matches!(step, Step::Item(_)));
+        }
+    }
     if asked.count_only {
-        return answer;
+        return Ok(answer);
     }
     let limit = match asked.limit {
         0 => limits.answer_items_max,
@@ -151,6 +185,7 @@ fn answer(items: &Tree<Bytes, Arc<Item>>, span: &Span, asked: &Range, limits: &L
     };
     let mut bytes = 0;
     for step in walk(&asked.after) {
+        visits.spend(1)?;
         let told = answer.items.len() + answer.branches.len();
         bytes += match &step {
             Step::Item(item) if asked.keys_only => item.key.len(),
@@ -168,7 +203,7 @@ fn answer(items: &Tree<Bytes, Arc<Item>>, span: &Span, asked: &Range, limits: &L
             Step::Branch(branch) => answer.branches.push(branch),
         }
     }
-    answer
+    Ok(answer)
 }
 
 /// What comes behind a key or a branch of a span, also behind its end.
