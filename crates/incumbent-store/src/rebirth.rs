@@ -37,7 +37,7 @@ impl Store {
         }
         // To end a session takes few revisions for each thing attached to it, and there is room for many more than there can be.
         let revision = self.journal.revision() + REVISIONS_LEFT_OUT;
-        if revision > REVISION_MAX || self.elections.iter().any(|(_, it)| it.incarnation >= INCARNATION_MAX) {
+        if revision > REVISION_MAX {
             return Err(Refusal::TokensExhausted);
         }
         self.end_all_sessions(wall_ms);

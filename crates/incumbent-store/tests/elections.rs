@@ -231,6 +231,30 @@ fn tokens_rise_above_all_that_were_seen() {
 }
 
 #[test]
+fn a_candidate_says_what_it_has_seen_and_does_not_use_up_all_tokens_by_it() {
+    let mut scene = Scene::new();
+    let session = scene.open(60_000);
+    // The last of the 16th incarnation, as often as it likes, and it gets no further.
+    let seen = |incarnation: u64| Campaign { seen: incarnation << 48 | ((1 << 48) - 1), ..bid(session, "e", "a") };
+    let mut last = 0;
+    for incarnation in 0..16 {
+        let token = scene.win(seen(incarnation));
+        assert!(token > last && token >> 48 == incarnation + 1, "{token:x}");
+        scene.resign("e", token, "").expect("given back");
+        last = token;
+    }
+    for incarnation in [16, 300, 32765, 32766] {
+        let refused = scene.campaign(seen(incarnation));
+        let Err(Refusal::Denied(why)) = refused else { panic!("{refused:?}") };
+        assert!(why.contains("incumbent raise") && why.contains(&incarnation.to_string()), "{why}");
+    }
+    assert!(scene.look("e").leaders.is_empty() && scene.look("e").incarnation == 16);
+    // Whoever may raise it does so, and then it may have been seen.
+    scene.ask(Command::Raise(Raise { election: "e".into(), above: 300 << 48 | 5 })).expect("raised");
+    assert_eq!(scene.win(Campaign { seen: 300 << 48 | 5, ..bid(session, "e", "a") }) >> 48, 301);
+}
+
+#[test]
 fn who_leads_or_waits_is_not_forgotten() {
     let mut scene = Scene::new();
     let session = scene.open(1000);

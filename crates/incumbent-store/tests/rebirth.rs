@@ -79,6 +79,26 @@ fn an_election_that_was_raised_stays_above_its_own() {
 }
 
 #[test]
+fn an_election_whose_incarnations_are_used_up_does_not_keep_the_others_from_being_brought_back() {
+    let mut old = Scene::new();
+    let above = 32766 << 48 | 5;
+    old.ask(Command::Raise(Raise { election: "spent".into(), above })).expect("raised");
+    let session = old.open(1000);
+    let before = old.win(bid(session, "spent", "a"));
+    old.put("kept", "v").expect("written");
+    let mut new = restored(&old, 0).expect("restored");
+    // The old one went on.
+    old.resign("spent", before, "").expect("given back");
+    let after = old.win(bid(session, "spent", "b"));
+    assert!(new.value("kept").is_some() && new.store.incarnation() == 1);
+    let session = new.open(60_000);
+    new.pass_ms(2000);
+    new.expire();
+    assert!(new.win(bid(session, "spent", "c")) > after, "by the revisions that were left out");
+    assert_eq!(new.win(bid(session, "other", "c")) >> 48, 1);
+}
+
+#[test]
 fn nobody_resumes_where_another_history_went_on() {
     let mut old = Scene::new();
     let Ok(Reply::Introduced(client)) = old.ask(Command::Introduce(Introduce {})) else { panic!("refused") };

@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 
 use super::room::{Parting, Room, incarnation_above};
-use super::{TERM_BITS, Unknown};
+use super::{INCARNATION_MAX, TERM_BITS, Unknown};
 use crate::command::{Annotate, Ask, Campaign, Complete, Demand, Evict, Forget, Proclaim, Raise, Renew, Resign, Withdraw};
 use crate::election::{Completion, Note};
 use crate::event::{Change, Completed, Noted, Proclaimed, Wished};
@@ -161,7 +161,7 @@ impl Store {
             }
         } else {
             self.check_name(&asked.election)?;
-            self.in_room(stamp, &asked.election, Unknown::Begin, |room| room.rise_above(asked.above))?;
+            self.in_room(stamp, &asked.election, Unknown::Begin, |room| room.rise_above(asked.above, INCARNATION_MAX))?;
         }
         Ok(self.done())
     }

@@ -192,12 +192,14 @@ impl Elections {
         self.waking.first().map(|(it, ())| it)
     }
 
-    /// Each election whose tokens are above this incarnation gets another of its own.
+    /// Each election whose tokens are above this incarnation gets another of its own. One that has the last stays there: its tokens go on rising by the revisions that a store leaves out when
+    /// it begins anew, and it must not keep all others from being brought back.
     pub(crate) fn raise_those_above(&mut self, incarnation: u16) {
         let above = self.elections.iter().filter(|(_, it)| it.incarnation > incarnation);
         for name in above.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
             if let Some((_, election)) = self.elections.find_mut(&name) {
-                Arc::make_mut(election).incarnation += 1;
+                let election = Arc::make_mut(election);
+                election.incarnation = (election.incarnation + 1).min(INCARNATION_MAX);
             }
         }
     }

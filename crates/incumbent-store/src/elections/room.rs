@@ -3,6 +3,7 @@
 //! Whoever changes an election opens its room; when that is done, what is due in it later is noted.
 
 use alloc::boxed::Box;
+use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 
@@ -16,6 +17,10 @@ use crate::refusal::Refusal;
 use crate::reply::{Granted, InLine, Reply};
 use crate::sessions::Sessions;
 use crate::time::{Stamp, Time};
+
+/// A candidate may make tokens rise so many incarnations above the store's by what it says it has seen, and no further: there are 32767 of them for all time, and anybody may say anything.
+/// Against the store's, which no candidate raises, or it could be done step by step. A cluster begins one more with each restore, so an honest candidate is rarely more than a few ahead.
+const SEEN_ABOVE_MAX: u16 = 16;
 
 /// An election that is being changed.
 pub(crate) struct Room<'a> {
@@ -56,7 +61,7 @@ impl Room<'_> {
         if !waits && self.election.line.len() >= self.limits.line_len_max {
             return Err(Refusal::limit("candidates in one line", self.limits.line_len_max));
         }
-        self.rise_above(bid.seen)?;
+        self.rise_above(bid.seen, self.incarnation.saturating_add(SEEN_ABOVE_MAX))?;
         if bid.only_if_free && !waits && !self.is_free() {
             return Ok(self.in_line(&bid.identity));
         }
@@ -251,12 +256,20 @@ impl Room<'_> {
         self.election.holders.push(holder);
     }
 
-    /// Makes every later token greater than `seen`.
-    pub(crate) fn rise_above(&mut self, seen: u64) -> Result<(), Refusal> {
+    /// Makes every later token greater than `seen`, if that takes no greater incarnation than `most`.
+    pub(crate) fn rise_above(&mut self, seen: u64, most: u16) -> Result<(), Refusal> {
         let incarnation = self.incarnation.max(self.election.incarnation);
         let next = u64::from(incarnation) << TERM_BITS | (self.journal.revision() + 1);
         if next <= seen {
-            self.election.incarnation = incarnation_above(seen)?;
+            let needed = incarnation_above(seen)?;
+            if needed > most {
+                return Err(Refusal::Denied(format!(
+                    "token {seen} was seen, of incarnation {}, and this is {}: if it was a token of this election, have the election raised above it (incumbent raise)",
+                    needed - 1,
+                    self.incarnation
+                )));
+            }
+            self.election.incarnation = needed;
         }
         Ok(())
     }
