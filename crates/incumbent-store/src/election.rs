@@ -43,6 +43,13 @@ pub struct Holder {
     pub wish: Option<Box<Wish>>,
 }
 
+impl Holder {
+    /// What it counts for in limits and answers, in bytes.
+    pub fn size(&self) -> usize {
+        self.identity.len() + self.name.len() + self.value.len()
+    }
+}
+
 /// One who waits.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Candidate {
@@ -67,6 +74,13 @@ pub struct Candidate {
     /// Its minimum tenure.
     #[prost(uint64, tag = "7")]
     pub tenure_ms_min: u64,
+}
+
+impl Candidate {
+    /// What it counts for in limits, in bytes; the same once it leads.
+    pub fn size(&self) -> usize {
+        self.identity.len() + self.name.len() + self.value.len()
+    }
 }
 
 /// A leadership that has ended.
@@ -143,7 +157,7 @@ pub struct Board {
     /// How many may lead at once; 0 if nobody has said.
     #[prost(uint32, tag = "2")]
     pub seats: u32,
-    /// Who leads, oldest first.
+    /// Who leads, oldest first. In an answer, values of leaders and then of candidates for which [`crate::limits::Limits::answer_bytes_max`] leaves no room are empty.
     #[prost(message, repeated, tag = "3")]
     pub leaders: Vec<Holder>,
     /// Who waits, next one first. In an answer, cut to [`crate::limits::Limits::LISTED_MAX`].

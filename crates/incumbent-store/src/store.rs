@@ -151,12 +151,12 @@ impl Store {
         match query {
             Query::Status(_) => Ok(Answer::Status(self.status())),
             Query::Look(name) => {
-                let known = self.elections.find(name).map(|it| it.board(name, Limits::LISTED_MAX));
+                let known = self.elections.find(name).map(|it| it.board_told(name, self.limits.answer_bytes_max));
                 Ok(Answer::Board(
                     known.unwrap_or_else(|| crate::election::Board { election: name.clone(), ..Default::default() }),
                 ))
             }
-            Query::Elections(asked) => Ok(Answer::Elections(self.elections.list(asked))),
+            Query::Elections(asked) => Ok(Answer::Elections(self.elections.list(asked, self.limits.answer_bytes_max))),
             Query::Inquire(asked) => Ok(Answer::Seat(self.elections.inquire(asked, self.now))),
             Query::Session(id) => self.sessions.view(*id, self.now, true).map(Answer::Session).ok_or(Refusal::SessionGone(*id)),
             Query::Sessions(asked) => Ok(Answer::Sessions(self.list_sessions(asked))),

@@ -344,6 +344,35 @@ fn elections_do_not_know_each_other_and_are_listed_by_prefix() {
 }
 
 #[test]
+fn an_election_is_answered_however_long_its_values_are() {
+    let mut scene = Scene::with_limits(Limits { answer_bytes_max: 20, ..Limits::STANDARD });
+    let session = scene.open(1000);
+    let bid = |election: &str, who: &str, len| Campaign { value: "v".repeat(len).into(), ..bid(session, election, who) };
+    scene.win(bid("e", "a", 10));
+    for (who, len) in [("b", 8), ("c", 8), ("d", 2), ("e", 1)] {
+        scene.wait(bid("e", who, len));
+    }
+    let board = scene.look("e");
+    assert_eq!(board.leaders[0].value.len(), 10);
+    let told: Vec<_> = board.candidates.iter().map(|it| (it.identity.as_str(), it.value.len())).collect();
+    assert_eq!(told, [("b", 8), ("c", 0), ("d", 2), ("e", 0)], "20 bytes of values, and everybody");
+    let token = board.leaders[0].token;
+    scene.resign("e", token, "c").expect("given back");
+    assert_eq!(scene.look("e").leaders[0].value.len(), 8, "what is not told is not lost");
+    // A list goes on behind what fits.
+    scene.win(bid("f", "a", 100));
+    scene.win(bid("g", "a", 1));
+    let list =
+        |after: &str| match scene.store.query(&Query::Elections(ListElections { after: after.into(), ..Default::default() })) {
+            Ok(Answer::Elections(it)) => {
+                (it.elections.iter().map(|it| it.leader.as_ref().map_or(0, |it| it.value.len())).collect(), it.more)
+            }
+            other => panic!("{other:?}"),
+        };
+    assert_eq!((list(""), list("e"), list("f")), ((vec![8], true), (vec![100], true), (vec![1], false)));
+}
+
+#[test]
 fn the_same_candidate_with_a_new_session_is_the_same_candidate() {
     let mut scene = Scene::new();
     let (first, second) = (scene.open(1000), scene.open(60_000));

@@ -19,6 +19,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Bound;
 
+use prost::bytes::Bytes;
+
 use crate::election::{Board, Holder, Reservation};
 use crate::limits::Limits;
 use crate::query::{Inquire, ListElections, Seat, Summaries, Summary};
@@ -113,6 +115,20 @@ impl Election {
             waiting: self.line.len() as u64,
         }
     }
+
+    /// The same as an answer: cut to a thousand candidates, and to so many bytes of values.
+    pub(crate) fn board_told(&self, name: &str, values_bytes_max: usize) -> Board {
+        let mut board = self.board(name, Limits::LISTED_MAX);
+        let mut left = values_bytes_max;
+        let leaders = board.leaders.iter_mut().map(|it| &mut it.value);
+        for value in leaders.chain(board.candidates.iter_mut().map(|it| &mut it.value)) {
+            match left.checked_sub(value.len()) {
+                Some(rest) => left = rest,
+                None => *value = Bytes::new(),
+            }
+        }
+        board
+    }
 }
 
 impl Elections {
@@ -204,28 +220,33 @@ impl Elections {
         }
     }
 
-    pub(crate) fn list(&self, asked: &ListElections) -> Summaries {
+    pub(crate) fn list(&self, asked: &ListElections, bytes_max: usize) -> Summaries {
         let limit = match asked.limit {
             0 => Limits::LISTED_MAX,
             limit => usize::try_from(limit).unwrap_or(usize::MAX).min(Limits::LISTED_MAX),
         };
         let from: &str = if asked.after >= asked.prefix { &asked.after } else { &asked.prefix };
-        let mut rest = self
+        let rest = self
             .elections
             .from(Bound::Included(from))
             .filter(|(name, _)| asked.after.is_empty() || ***name != *asked.after)
             .take_while(|(name, _)| name.starts_with(asked.prefix.as_str()));
-        let elections = rest
-            .by_ref()
-            .take(limit)
-            .map(|(name, election)| Summary {
+        let (mut elections, mut bytes) = (Vec::new(), 0);
+        for (name, election) in rest {
+            let leader = election.holders.first();
+            bytes += name.len() + leader.map_or(0, Holder::size);
+            // One is told however long it is, or nobody would ever come past it.
+            if elections.len() >= limit || (bytes > bytes_max && !elections.is_empty()) {
+                return Summaries { elections, more: true };
+            }
+            elections.push(Summary {
                 election: String::from(&**name),
-                leader: election.holders.first().cloned(),
+                leader: leader.cloned(),
                 leading: election.holders.len() as u64,
                 waiting: election.line.len() as u64,
-            })
-            .collect();
-        Summaries { elections, more: rest.next().is_some() }
+            });
+        }
+        Summaries { elections, more: false }
     }
 
     pub(crate) fn inquire(&self, asked: &Inquire, now: Time) -> Seat {
