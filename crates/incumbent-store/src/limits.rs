@@ -23,6 +23,8 @@ pub struct Limits {
     pub line_len_max: usize,
     /// So many seats in one election.
     pub seats_max: u32,
+    /// So many bytes in the identities, names and values of all who lead or wait.
+    pub candidacies_bytes_max: usize,
     /// So many keys.
     pub keys_max: usize,
     /// So many bytes in all keys and values.
@@ -69,6 +71,7 @@ impl Limits {
         elections_max: 4_000_000,
         line_len_max: 100_000,
         seats_max: 10_000,
+        candidacies_bytes_max: 1024 * 1024 * 1024,
         keys_max: 16_000_000,
         keys_bytes_max: 4 * 1024 * 1024 * 1024,
         clients_max: 200_000,

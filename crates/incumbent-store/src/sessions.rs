@@ -27,6 +27,8 @@ pub(crate) struct Sessions {
     ending: Tree<u64, ()>,
     /// Session, election, identity: who leads or waits by it.
     candidacies: Tree<(u64, Arc<str>, Arc<str>), ()>,
+    /// What they count for.
+    candidacies_bytes: usize,
     keys: Tree<(u64, Bytes), ()>,
 }
 
@@ -205,12 +207,30 @@ impl Sessions {
         !self.ending.is_empty()
     }
 
-    pub(crate) fn attach_candidate(&mut self, id: u64, election: &Arc<str>, identity: &str) {
+    /// Somebody who leads or waits by it, and what that counts for in bytes.
+    pub(crate) fn attach_candidate(&mut self, id: u64, election: &Arc<str>, identity: &str, bytes: usize) {
         self.candidacies.insert((id, election.clone(), identity.into()), ());
+        self.candidacies_bytes += bytes;
     }
 
-    pub(crate) fn detach_candidate(&mut self, id: u64, election: &Arc<str>, identity: &str) {
+    pub(crate) fn detach_candidate(&mut self, id: u64, election: &Arc<str>, identity: &str, bytes: usize) {
         self.candidacies.remove(&(id, election.clone(), identity.into()));
+        self.candidacies_bytes -= bytes;
+    }
+
+    /// One of them counts for more or less.
+    pub(crate) fn resize_candidate(&mut self, before: usize, after: usize) {
+        self.candidacies_bytes = self.candidacies_bytes - before + after;
+    }
+
+    /// Refuses one that counts for so much, in place of one that counted for so much before, if it is too much for all.
+    pub(crate) fn check_candidate(&self, before: usize, after: usize, limits: &Limits) -> Result<(), Refusal> {
+        let max = limits.candidacies_bytes_max;
+        // What is no longer than before makes nothing worse.
+        if after > before && self.candidacies_bytes - before + after > max {
+            return Err(Refusal::limit("bytes in all who lead or wait", max));
+        }
+        Ok(())
     }
 
     /// One of its candidacies: election and identity.

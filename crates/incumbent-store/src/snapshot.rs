@@ -278,7 +278,7 @@ impl Store {
             }
             Kind::Candidate(candidate) => {
                 let (name, election) = loading.election.as_mut().ok_or(Damaged::Content("a candidate without an election"))?;
-                self.sessions.attach_candidate(candidate.session, name, &candidate.identity);
+                self.sessions.attach_candidate(candidate.session, name, &candidate.identity, candidate.size());
                 election.line.stand(candidate);
             }
             Kind::Key(item) => {
@@ -297,7 +297,7 @@ impl Store {
     fn restored_election(&mut self, board: Board) -> Result<(Arc<str>, Election), Damaged> {
         let name: Arc<str> = board.election.into();
         for holder in &board.leaders {
-            self.sessions.attach_candidate(holder.session, &name, &holder.identity);
+            self.sessions.attach_candidate(holder.session, &name, &holder.identity, holder.size());
         }
         let mut election = Election {
             seats: board.seats,

@@ -200,6 +200,7 @@ const TIGHT: Limits = Limits {
     sessions_max: 6,
     elections_max: 4,
     line_len_max: 3,
+    candidacies_bytes_max: 4000,
     keys_max: 6,
     keys_bytes_max: 20_000,
     clients_max: 2,

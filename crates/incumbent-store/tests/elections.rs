@@ -7,6 +7,7 @@ use incumbent_store::limits::Limits;
 use incumbent_store::query::{Answer, Inquire, ListElections, Query};
 use incumbent_store::refusal::Refusal;
 use incumbent_store::reply::{Granted, Renewed, Reply};
+use incumbent_store::store::Store;
 use scene::{Scene, bid};
 
 fn renew(scene: &mut Scene, election: &str, token: u64) -> Renewed {
@@ -370,6 +371,44 @@ fn an_election_is_answered_however_long_its_values_are() {
             other => panic!("{other:?}"),
         };
     assert_eq!((list(""), list("e"), list("f")), ((vec![8], true), (vec![100], true), (vec![1], false)));
+}
+
+#[test]
+fn all_who_lead_or_wait_have_so_many_bytes() {
+    // Each is two of identity and name, and its value.
+    let limits = Limits { candidacies_bytes_max: 30, ..Limits::STANDARD };
+    let mut scene = Scene::with_limits(limits);
+    let (session, other) = (scene.open(1000), scene.open(1000));
+    let bid = |session, election: &str, who: &str, len| Campaign { value: "v".repeat(len).into(), ..bid(session, election, who) };
+    let proclaim = |token, len| Command::Proclaim(Proclaim { election: "e".into(), token, value: "v".repeat(len).into() });
+    let too_much = Err(Refusal::Limit { what: "bytes in all who lead or wait".into(), max: 30 });
+    let token = scene.win(bid(session, "e", "a", 8));
+    scene.wait(bid(session, "e", "b", 8));
+    scene.win(bid(session, "f", "c", 6));
+    // 28 of 30.
+    let digest = scene.store.digest();
+    assert_eq!(scene.campaign(bid(session, "e", "d", 1)), too_much);
+    assert_eq!(scene.campaign(bid(session, "new", "d", 1)), too_much);
+    assert_eq!(scene.campaign(bid(session, "e", "b", 11)), too_much);
+    assert_eq!(scene.ask(proclaim(token, 11)), too_much);
+    assert_eq!(scene.store.digest(), digest, "nothing has changed");
+    // However things go on, what is there is what counts: also after a snapshot.
+    let pieces: Vec<Vec<u8>> = scene.store.save().collect();
+    scene.store = Store::load_with_limits(&pieces, limits).expect("just saved");
+    scene.wait(bid(other, "e", "b", 10));
+    assert_eq!(scene.ask(proclaim(token, 9)), too_much);
+    scene.ask(proclaim(token, 4)).expect("proclaimed");
+    scene.win(bid(other, "e", "a", 20));
+    assert_eq!(scene.look("e").leaders[0].value.len(), 4, "who claims again keeps its value");
+    scene.wait(bid(other, "e", "d", 2));
+    assert_eq!(scene.campaign(bid(other, "e", "g", 0)), too_much);
+    scene.resign("e", token, "").expect("given back");
+    scene.wait(bid(other, "e", "g", 4));
+    assert_eq!(scene.campaign(bid(other, "e", "h", 0)), too_much);
+    scene.end(other).expect("ended");
+    scene.end(session).expect("ended");
+    let session = scene.open(1000);
+    scene.win(bid(session, "e", "a", 28));
 }
 
 #[test]

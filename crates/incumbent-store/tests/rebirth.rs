@@ -141,6 +141,7 @@ proptest! {
         prop_assert_eq!(new.store.digest(), restored(&old, 0).expect("restored").store.digest(), "the same on every node");
         let text = format!("{:?}", new.store);
         prop_assert!(text.contains("sessions: {}") && text.contains("candidacies: {}"), "{text}");
+        prop_assert!(text.contains("candidacies_bytes: 0"), "{text}");
         let pieces: Vec<Vec<u8>> = new.store.save().collect();
         prop_assert_eq!(Store::load(&pieces).expect("saved").digest(), new.store.digest());
     }

@@ -42,6 +42,9 @@ impl Store {
     pub(crate) fn proclaim(&mut self, stamp: Stamp, asked: &Proclaim) -> Result<Reply, Refusal> {
         self.check_value(asked.value.len())?;
         let session = self.in_room(stamp, &asked.election, Unknown::Refuse, |room| {
+            let (before, after) = (room.in_office(asked.token)?.value.len(), asked.value.len());
+            room.sessions.check_candidate(before, after, room.limits)?;
+            room.sessions.resize_candidate(before, after);
             let holder = room.in_office(asked.token)?;
             holder.value = asked.value.clone();
             let session = holder.session;

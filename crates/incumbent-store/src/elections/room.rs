@@ -57,7 +57,10 @@ impl Room<'_> {
         if let Some(at) = self.election.holders.iter().position(|it| it.identity == bid.identity) {
             return Ok(self.claim_again(at, bid.session));
         }
-        let waits = self.election.line.find(&bid.identity).is_some();
+        let before = self.election.line.find(&bid.identity).map(Candidate::size);
+        let candidate = candidate(bid);
+        self.sessions.check_candidate(before.unwrap_or(0), candidate.size(), self.limits)?;
+        let waits = before.is_some();
         if !waits && self.election.line.len() >= self.limits.line_len_max {
             return Err(Refusal::limit("candidates in one line", self.limits.line_len_max));
         }
@@ -66,7 +69,7 @@ impl Room<'_> {
             return Ok(self.in_line(&bid.identity));
         }
         let first = self.first();
-        let is_news = self.stand(bid);
+        let is_news = self.stand(candidate);
         self.give_away();
         // Whoever finds a seat free has never waited.
         if let Some(candidate) = self.election.line.find(&bid.identity).filter(|_| is_news) {
@@ -97,8 +100,8 @@ impl Room<'_> {
     fn claim_again(&mut self, at: usize, session: u64) -> Reply {
         let holder = &mut self.election.holders[at];
         if holder.session != session {
-            self.sessions.detach_candidate(holder.session, self.name, &holder.identity);
-            self.sessions.attach_candidate(session, self.name, &holder.identity);
+            self.sessions.detach_candidate(holder.session, self.name, &holder.identity, holder.size());
+            self.sessions.attach_candidate(session, self.name, &holder.identity, holder.size());
             holder.session = session;
         }
         let token = holder.token;
@@ -125,32 +128,19 @@ impl Room<'_> {
     }
 
     /// Puts the candidate in line, or its bid up to date if it stands there. False if that changes nothing.
-    fn stand(&mut self, bid: &Campaign) -> bool {
-        let name = if bid.name.is_empty() { &bid.identity } else { &bid.name };
-        let mut candidate = Candidate {
-            identity: bid.identity.clone(),
-            name: name.clone(),
-            value: bid.value.clone(),
-            priority: bid.priority,
-            session: bid.session,
-            arrival: 0,
-            tenure_ms_min: bid.tenure_ms_min,
-        };
-        match self.election.line.find(&bid.identity) {
+    fn stand(&mut self, mut candidate: Candidate) -> bool {
+        match self.election.line.find(&candidate.identity) {
             Some(before) => {
                 candidate.arrival = before.arrival;
                 if *before == candidate {
                     return false;
                 }
-                if before.session != bid.session {
-                    let former = before.session;
-                    self.sessions.detach_candidate(former, self.name, &bid.identity);
-                }
+                self.sessions.detach_candidate(before.session, self.name, &before.identity, before.size());
                 self.journal.advance();
             }
             None => candidate.arrival = self.journal.advance(),
         }
-        self.sessions.attach_candidate(bid.session, self.name, &bid.identity);
+        self.sessions.attach_candidate(candidate.session, self.name, &candidate.identity, candidate.size());
         self.election.line.stand(candidate);
         true
     }
@@ -159,7 +149,7 @@ impl Room<'_> {
     pub(crate) fn leave(&mut self, identity: &str) -> bool {
         let first = self.first();
         let Some(candidate) = self.election.line.leave(identity) else { return false };
-        self.sessions.detach_candidate(candidate.session, self.name, identity);
+        self.sessions.detach_candidate(candidate.session, self.name, identity, candidate.size());
         self.journal.advance();
         let change = self.about(&candidate);
         self.journal.tell(Change::Left(change));
@@ -172,7 +162,7 @@ impl Room<'_> {
         let Some(at) = self.election.holders.iter().position(|it| it.token == token) else { return false };
         let holder = self.election.holders.remove(at);
         let (ttl_ms, lock_delay_ms) = self.sessions.any(holder.session).map_or((0, 0), |it| (it.ttl_ms, it.lock_delay_ms));
-        self.sessions.detach_candidate(holder.session, self.name, &holder.identity);
+        self.sessions.detach_candidate(holder.session, self.name, &holder.identity, holder.size());
         self.journal.advance();
         let past = Past {
             identity: holder.identity,
@@ -299,6 +289,20 @@ impl Room<'_> {
         let sessions = &*self.sessions;
         let holder = self.election.holders.iter_mut().find(|it| it.token == token && sessions.live(it.session).is_some());
         holder.ok_or(Refusal::NotInOffice(token))
+    }
+}
+
+/// Whoever bids, before its place is known.
+fn candidate(bid: &Campaign) -> Candidate {
+    let name = if bid.name.is_empty() { &bid.identity } else { &bid.name };
+    Candidate {
+        identity: bid.identity.clone(),
+        name: name.clone(),
+        value: bid.value.clone(),
+        priority: bid.priority,
+        session: bid.session,
+        arrival: 0,
+        tenure_ms_min: bid.tenure_ms_min,
     }
 }
 
