@@ -161,10 +161,13 @@ impl<K: Ord + Clone, V: Clone> Tree<K, V> {
     /// Answers what was there.
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
         let (before, behind) = Arc::make_mut(&mut self.root).insert(key, value);
-        if let Some(behind) = behind
-            && let Some((first, _)) = self.first()
-        {
-            let children = [(first.clone(), self.root.clone()), behind];
+        if let Some(behind) = behind {
+            // The smallest that was ever below it, which may be gone: no greater than what its own first child has.
+            let first = match &*self.root {
+                Node::Leaf(entries) => entries[0].0.clone(),
+                Node::Branch(children) => children[0].0.clone(),
+            };
+            let children = [(first, self.root.clone()), behind];
             self.root = Arc::new(Node::Branch(children.into()));
         }
         self.len += usize::from(before.is_none());
@@ -506,6 +509,16 @@ mod tests {
         let root = Arc::as_ptr(&tree.root);
         tree.insert(50_000, ());
         assert_eq!(root, Arc::as_ptr(&tree.root), "whoever is alone copies nothing");
+    }
+
+    #[test]
+    fn a_root_that_is_split_keeps_the_key_it_is_found_by() {
+        let full = (ENTRIES_MAX * ENTRIES_MAX) as u32;
+        let mut tree: Tree<u32, ()> = (0..full).map(|it| (it, ())).collect();
+        // Below it there is something smaller than the first that is left.
+        tree.remove(&0);
+        tree.insert(full, ());
+        assert_eq!(check(&tree.root, None, true), 2);
     }
 
     #[test]
