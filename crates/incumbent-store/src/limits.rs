@@ -25,9 +25,9 @@ pub struct Limits {
     pub seats_max: u32,
     /// So many bytes in the identities, names and values of all who lead or wait.
     pub candidacies_bytes_max: usize,
-    /// So many keys.
+    /// So many keys, with those that were lost with a session and are delayed.
     pub keys_max: usize,
-    /// So many bytes in all keys and values.
+    /// So many bytes in all keys and values, and in keys that are delayed.
     pub keys_bytes_max: usize,
     /// So many clients whose requests are remembered. The one that was silent for longest is forgotten.
     pub clients_max: usize,

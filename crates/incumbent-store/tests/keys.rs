@@ -195,6 +195,33 @@ fn a_guard_looks_past_delays_within_the_same_bound() {
 }
 
 #[test]
+fn a_key_that_is_delayed_takes_room() {
+    let limits = Limits { keys_max: 4, keys_bytes_max: 40, ..Limits::STANDARD };
+    let mut scene = Scene::with_limits(limits);
+    let lose = |scene: &mut Scene, keys: &[&str]| {
+        let terms = OpenSession { ttl_ms: 1000, lock_delay_ms: 60_000, ..OpenSession::default() };
+        let session = scene.open_as(terms).expect("opened");
+        for key in keys {
+            scene.ask(Command::Put(Put { session, ..put(key, "") })).expect("written");
+        }
+        scene.ask(Command::EndSession(EndSession { session, unclean: true, ..EndSession::default() })).expect("ended");
+    };
+    lose(&mut scene, &["ten bytes1", "ten bytes2"]);
+    lose(&mut scene, &["ten bytes1"]);
+    let pieces: Vec<Vec<u8>> = scene.store.save().collect();
+    scene.store = Store::load_with_limits(&pieces, limits).expect("just saved");
+    assert!(matches!(scene.put("a", &"v".repeat(20)), Err(Refusal::Limit { max: 40, .. })), "20 bytes are delayed");
+    scene.put("a", &"v".repeat(10)).expect("written");
+    scene.put("b", "").expect("written");
+    assert!(matches!(scene.put("c", ""), Err(Refusal::Limit { max: 4, .. })), "two are there, two delayed");
+    // When the delays are over and forgotten, there is room again.
+    scene.pass_ms(60_000);
+    scene.expire();
+    scene.put("c", &"v".repeat(25)).expect("written");
+    scene.put("d", "").expect("written");
+}
+
+#[test]
 fn a_key_goes_with_its_session_or_stays_without_it() {
     let mut scene = Scene::new();
     let session = scene.open_as(OpenSession { ttl_ms: 1000, lock_delay_ms: 5000, ..OpenSession::default() }).expect("opened");

@@ -147,10 +147,10 @@ impl<'a> Draft<'a> {
     }
 
     fn check_room(&self, item: &Item, before: Option<&Item>) -> Result<(), Refusal> {
-        if before.is_none() && self.keys.len() >= self.limits.keys_max {
+        if before.is_none() && self.keys.len_with_delays() >= self.limits.keys_max {
             return Err(Refusal::limit("keys", self.limits.keys_max));
         }
-        if self.keys.bytes() - before.map_or(0, Item::size) + item.size() > self.limits.keys_bytes_max {
+        if self.keys.bytes_with_delays() - before.map_or(0, Item::size) + item.size() > self.limits.keys_bytes_max {
             return Err(Refusal::limit("bytes in all keys and values", self.limits.keys_bytes_max));
         }
         Ok(())

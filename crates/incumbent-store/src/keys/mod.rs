@@ -33,6 +33,8 @@ pub(crate) struct Keys {
     /// Keys that were lost without having been given back, and until when nobody should take them.
     delays: Tree<Bytes, Time>,
     delays_by_time: Tree<(Time, Bytes), ()>,
+    /// In all keys that are delayed.
+    delays_bytes: usize,
 }
 
 impl Keys {
@@ -42,6 +44,15 @@ impl Keys {
 
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Keys, and what is remembered of those that are gone: both take room.
+    pub(crate) fn len_with_delays(&self) -> usize {
+        self.items.len() + self.delays.len()
+    }
+
+    pub(crate) fn bytes_with_delays(&self) -> usize {
+        self.bytes + self.delays_bytes
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Item> {
@@ -73,8 +84,9 @@ impl Keys {
     }
 
     pub(crate) fn delay(&mut self, key: &Bytes, until: Time) {
-        if let Some(before) = self.delays.insert(key.clone(), until) {
-            self.delays_by_time.remove(&(before, key.clone()));
+        match self.delays.insert(key.clone(), until) {
+            Some(before) => drop(self.delays_by_time.remove(&(before, key.clone()))),
+            None => self.delays_bytes += key.len(),
         }
         self.delays_by_time.insert((until, key.clone()), ());
     }
@@ -103,6 +115,7 @@ impl Keys {
         }
         let ((_, key), ()) = self.delays_by_time.pop_first().expect("there is one");
         self.delays.remove(&key);
+        self.delays_bytes -= key.len();
         true
     }
 
