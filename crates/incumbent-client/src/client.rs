@@ -297,7 +297,9 @@ impl Client {
         let asked = Asked::Administer(Administer { administration: Some(administration) });
         let deadline = Instant::now() + self.core.timeout.max(ADMINISTRATION);
         let delivered = call(&self.core.docket, asked, None, deadline).await?;
-        let Told::Administered(administered) = delivered.told else { return Err(refusal_in(delivered.told)) };
+        let Told::Administered(administered) = delivered.told else {
+            return Err(in_doubt(refusal_in(delivered.told), delivered.doubt));
+        };
         administered.attended.ok_or_else(|| unreadable("something that this version does not know"))
     }
 
@@ -334,7 +336,7 @@ pub(crate) async fn submit(docket: &Docket, command: Command, within: Duration) 
         let (client, sequence) = number.map_or((0, 0), |it| (it.client, it.sequence));
         let request = Request::numbered(client, sequence, command.clone());
         let Delivered { told, sent, doubt } = call(docket, Asked::Submit(request), number, deadline).await?;
-        let Told::Outcome(outcome) = told else { return Err(refusal_in(told)) };
+        let Told::Outcome(outcome) = told else { return Err(in_doubt(refusal_in(told), doubt)) };
         let revision = outcome.revision;
         docket.see(revision);
         match outcome.result() {
@@ -346,8 +348,20 @@ pub(crate) async fn submit(docket: &Docket, command: Command, within: Duration) 
                 }
                 // No other copy of it was carried out, and this one was not: so it has not happened. We were silent for too long, and get another number.
             }
+            // A node says these without the store, of this copy alone: it does not know of the others.
+            Err(refusal @ (Refusal::Denied(_) | Refusal::Limit { .. })) => {
+                return Err(in_doubt(Failure::Refused(refusal), doubt));
+            }
             Err(refusal) => return Err(Failure::Refused(refusal)),
         }
+    }
+}
+
+/// What is refused to one copy may have been done by another.
+fn in_doubt(failure: Failure, doubt: bool) -> Failure {
+    match failure {
+        Failure::Refused(refusal) if doubt => Failure::Unknown { why: format!("asked once more, it was refused: {refusal}") },
+        known => known,
     }
 }
 

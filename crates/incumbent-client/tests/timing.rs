@@ -201,6 +201,32 @@ async fn a_request_that_was_done_and_forgotten_is_not_done_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_request_that_may_have_been_done_is_not_said_to_be_refused() {
+    for mood in [Mood::Denies, Mood::Rejects] {
+        let town = Town::new();
+        let wires = Wires::new(&town, &["a"], Bounds::default());
+        let client = connect(&wires, &["a"]).await;
+        client.submit(put("a", "1")).await.expect("done");
+        town.set_mood(mood);
+        let refused = client.submit(put("a", "2")).await;
+        assert!(
+            matches!(refused, Err(Failure::Refused(_))),
+            "{mood:?}: it was never carried out, and that is known: {refused:?}"
+        );
+        // The first copy is carried out, though nobody says so; the second is refused by a node that does not know of it.
+        town.set_mood(Mood::Forgetful);
+        let before = town.happened().numbered;
+        let submitted = tokio::spawn(async move { client.submit(put("b", "1")).await });
+        town.until(|it| it.numbered > before).await;
+        town.set_mood(mood);
+        let unknown = submitted.await.expect("whole");
+        assert!(matches!(unknown, Err(Failure::Unknown { .. })), "{mood:?}: {unknown:?}");
+        let Ok(Answer::Items(items)) = town.read(|it| it.query(&Query::Range(range("b")))) else { panic!("read") };
+        assert_eq!(items.items.len(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_node_that_leads_is_preferred_and_members_are_learnt() {
     let town = Town::new();
     town.set_leader("b");

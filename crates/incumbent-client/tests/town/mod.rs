@@ -77,6 +77,10 @@ pub(crate) enum Mood {
     NotNow,
     /// They are carried out, and the answer says that it is not known.
     Forgetful,
+    /// The node refuses them, and does not ask the store.
+    Denies,
+    /// The same, before it has looked at them at all.
+    Rejects,
 }
 
 impl Town {
@@ -184,6 +188,8 @@ impl Town {
                 let leader = self.state().leader.clone();
                 owed.not_now(NotNow { why: "nobody leads".to_owned(), leader, retry_after_ms: 20 });
             }
+            Mood::Denies => owed.outcome(Outcome::of(&Err(Refusal::Denied("withdrawn".to_owned())), 0)),
+            Mood::Rejects => owed.refuse(&Refusal::Limit { what: "operations".to_owned(), max: 0 }),
             Mood::Hold => unreachable!("kept by the caller"),
         }
     }
