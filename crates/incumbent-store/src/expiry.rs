@@ -1,6 +1,6 @@
 //! The end of sessions, and all that happens because time has passed: [`Expire`] is the one command that looks at the time.
 //!
-//! A session that ends gives up its seats and places first, then its keys, so many at a time. A million sessions that end in one second, or one with a million keys,
+//! Sessions that end give up their seats and places first, then their keys, so many at a time. A million sessions that end in one second, or one with a million keys,
 //! are ended over many entries, and between them others are served (C65, C67).
 
 use alloc::vec::Vec;
@@ -15,7 +15,7 @@ use crate::reply::{Bound, Expired, KeptAlive, Reply};
 use crate::store::Store;
 use crate::time::{Stamp, Time};
 
-/// What a session that is ending may do at most before it is another's turn: one with a million keys must not make the seats of others wait.
+/// What a session that is ending may do at most before it is another's turn: one with a million keys must not make others wait.
 const TURN: usize = 64;
 
 impl Store {
@@ -89,6 +89,14 @@ impl Store {
             marks -= 1;
             budget -= 1;
         }
+        // Somebody waits for the seats: no key goes before all of them are free, whosever they are.
+        while budget > 0 {
+            let ending: Vec<u64> = self.sessions.ending_with_candidacies().take(budget).collect();
+            let Some(share) = budget.checked_div(ending.len()) else { break };
+            for session in ending {
+                budget -= self.drain_candidacies(stamp, session, share);
+            }
+        }
         while budget > 0 && self.sessions.is_any_ending() {
             // As many as there can be work for: there may be a million.
             let ending: Vec<u64> = self.sessions.ending().take(budget).collect();
@@ -126,6 +134,11 @@ impl Store {
 
     /// Takes from an ending session what is attached to it, so much at most; when nothing is left, it is gone. Answers how much it was.
     pub(crate) fn drain(&mut self, stamp: Stamp, session: u64, budget: usize) -> usize {
+        let spent = self.drain_candidacies(stamp, session, budget);
+        spent + self.drain_keys(stamp, session, budget - spent)
+    }
+
+    fn drain_candidacies(&mut self, stamp: Stamp, session: u64, budget: usize) -> usize {
         let Some(ending) = self.sessions.any(session).and_then(|it| it.ending.clone()) else { return 0 };
         let mut spent = 0;
         while spent < budget
@@ -134,14 +147,21 @@ impl Store {
             self.end_candidacy(stamp, &election, &identity, &ending.reason, ending.unclean);
             spent += 1;
         }
-        if spent < budget {
-            let keys: Vec<Bytes> = self.sessions.keys_of(session).take(budget - spent).cloned().collect();
-            spent += keys.len();
-            self.end_keys(stamp, session, &keys, ending.unclean);
-        }
-        if self.sessions.first_candidacy(session).is_none() && self.sessions.keys_of(session).next().is_none() {
+        self.finish_if_bare(session);
+        spent
+    }
+
+    fn drain_keys(&mut self, stamp: Stamp, session: u64, budget: usize) -> usize {
+        let Some(unclean) = self.sessions.any(session).and_then(|it| Some(it.ending.as_ref()?.unclean)) else { return 0 };
+        let keys: Vec<Bytes> = self.sessions.keys_of(session).take(budget).cloned().collect();
+        self.end_keys(stamp, session, &keys, unclean);
+        self.finish_if_bare(session);
+        keys.len()
+    }
+
+    fn finish_if_bare(&mut self, session: u64) {
+        if !self.sessions.has_candidacies(session) && self.sessions.keys_of(session).next().is_none() {
             self.sessions.finish_ending(session);
         }
-        spent
     }
 }

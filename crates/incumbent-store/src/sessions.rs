@@ -25,6 +25,8 @@ pub(crate) struct Sessions {
     /// Of those that are not ending.
     deadlines: Tree<(Time, u64), ()>,
     ending: Tree<u64, ()>,
+    /// Those of them that somebody still leads or waits by.
+    ending_with_candidacies: Tree<u64, ()>,
     /// Session, election, identity: who leads or waits by it.
     candidacies: Tree<(u64, Arc<str>, Arc<str>), ()>,
     /// What they count for.
@@ -184,6 +186,9 @@ impl Sessions {
         session.ending = Some(Ending { reason: reason.into(), unclean });
         self.deadlines.remove(&(session.deadline, id));
         self.ending.insert(id, ());
+        if self.has_candidacies(id) {
+            self.ending_with_candidacies.insert(id, ());
+        }
         true
     }
 
@@ -203,6 +208,11 @@ impl Sessions {
         self.ending.keys().copied()
     }
 
+    /// Those of them that somebody still leads or waits by.
+    pub(crate) fn ending_with_candidacies(&self) -> impl Iterator<Item = u64> {
+        self.ending_with_candidacies.keys().copied()
+    }
+
     pub(crate) fn is_any_ending(&self) -> bool {
         !self.ending.is_empty()
     }
@@ -211,11 +221,18 @@ impl Sessions {
     pub(crate) fn attach_candidate(&mut self, id: u64, election: &Arc<str>, identity: &str, bytes: usize) {
         self.candidacies.insert((id, election.clone(), identity.into()), ());
         self.candidacies_bytes += bytes;
+        // Only while a snapshot is read: else nothing can be attached to it any more.
+        if self.ending.contains(&id) {
+            self.ending_with_candidacies.insert(id, ());
+        }
     }
 
     pub(crate) fn detach_candidate(&mut self, id: u64, election: &Arc<str>, identity: &str, bytes: usize) {
         self.candidacies.remove(&(id, election.clone(), identity.into()));
         self.candidacies_bytes -= bytes;
+        if self.ending_with_candidacies.contains(&id) && !self.has_candidacies(id) {
+            self.ending_with_candidacies.remove(&id);
+        }
     }
 
     /// One of them counts for more or less.
@@ -236,6 +253,10 @@ impl Sessions {
     /// One of its candidacies: election and identity.
     pub(crate) fn first_candidacy(&self, id: u64) -> Option<(Arc<str>, Arc<str>)> {
         self.candidacies_of(id).next().map(|(_, election, identity)| (election.clone(), identity.clone()))
+    }
+
+    pub(crate) fn has_candidacies(&self, id: u64) -> bool {
+        self.candidacies_of(id).next().is_some()
     }
 
     fn candidacies_of(&self, id: u64) -> impl Iterator<Item = &(u64, Arc<str>, Arc<str>)> {

@@ -8,6 +8,7 @@ use incumbent_store::limits::Limits;
 use incumbent_store::query::{Answer, ListSessions, Query};
 use incumbent_store::refusal::Refusal;
 use incumbent_store::reply::Reply;
+use incumbent_store::store::Store;
 use incumbent_store::time::DRIFT_PPM;
 use scene::{Scene, bid, put};
 
@@ -212,6 +213,43 @@ fn a_million_attachments_go_in_pieces_and_others_do_not_wait() {
     assert!((5..20).contains(&rounds), "{rounds}");
     assert_eq!(scene.item("k00000"), None);
     assert_eq!(scene.store.expiry(), None);
+}
+
+#[test]
+fn seats_do_not_wait_for_the_keys_of_other_sessions_nor_for_one_that_has_many_seats() {
+    let limits = Limits { ended_at_once_max: 200, ..Limits::STANDARD };
+    let mut scene = Scene::with_limits(limits);
+    // All of them come before the light ones, in number and in time.
+    for heavy in 0..20 {
+        let session = scene.open(1000);
+        for key in 0..100 {
+            scene.ask(Command::Put(Put { session, ..put(&format!("k{heavy}/{key:03}"), "") })).expect("written");
+        }
+    }
+    let greedy = scene.open(1000);
+    for seat in 0..300 {
+        scene.win(bid(greedy, &format!("greedy/{seat}"), "g"));
+    }
+    let light: Vec<u64> = (0..10).map(|_| scene.open(1000)).collect();
+    for (number, session) in light.iter().enumerate() {
+        scene.win(bid(*session, &format!("light/{number}"), "a"));
+    }
+    scene.pass_ms(2000);
+    assert!(scene.expire().more);
+    for number in 0..light.len() {
+        assert!(scene.leaders(&format!("light/{number}")).is_empty(), "seat {number} waits");
+    }
+    let seats = |scene: &Scene| (0..300).filter(|it| !scene.leaders(&format!("greedy/{it}")).is_empty()).count();
+    assert!(seats(&scene) > 0 && scene.item("k0/000").is_some(), "no key goes before a seat");
+    // Whose seats are first is known from a snapshot too.
+    let pieces: Vec<Vec<u8>> = scene.store.save().collect();
+    scene.store = Store::load_with_limits(&pieces, limits).expect("just saved");
+    assert!(scene.expire().more);
+    assert_eq!(seats(&scene), 0);
+    while scene.expire().more {
+        assert!(scene.events.len() <= 401, "{}", scene.events.len());
+    }
+    assert!(scene.item("k19/099").is_none() && scene.store.expiry().is_none());
 }
 
 #[test]
