@@ -188,7 +188,8 @@ impl Outbox {
     /// Whether every watch has told all that it was rung for.
     pub(super) fn has_told(&self) -> bool {
         let waiting = self.waiting();
-        waiting.rung.is_empty() && !waiting.telling
+        // One whose read came to nothing is not rung for any more, and yet has not told.
+        waiting.rung.is_empty() && !waiting.telling && waiting.watches.values().all(|it| it.rung_at.is_none())
     }
 
     /// What is next for the watches behind this one, round and round.
@@ -506,5 +507,40 @@ impl Bell {
         }
         drop(waiting);
         self.outbox.more.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watch_whose_read_came_to_nothing_has_not_told() {
+        let outbox = Outbox::new();
+        let bell = outbox.expect_watch(7, Interest::EVERYTHING);
+        outbox.begin_watch(7, 1, 1);
+        let read = |outbox: &Arc<Outbox>| match outbox.step(0, 256) {
+            Step::Ask(asked, reading) => (asked.from, reading),
+            other => panic!("{other:?}"),
+        };
+        let tell = |outbox: &Arc<Outbox>, reading: Reading, next| {
+            reading.done(Ok(Events { events: Vec::new(), next }));
+            assert!(matches!(outbox.step(0, 256), Step::Tell(_)) && outbox.told(7, next, false));
+            assert!(matches!(outbox.step(0, 256), Step::Wait));
+        };
+        let (_, reading) = read(&outbox);
+        assert!(!outbox.has_told());
+        tell(&outbox, reading, 5);
+        assert!(outbox.has_told());
+        bell.ring(5);
+        // As a node does that is ending.
+        drop(read(&outbox));
+        assert!(matches!(outbox.step(0, 256), Step::Wait));
+        assert!(!outbox.has_told(), "what happened at 5 would be passed over");
+        bell.ring(6);
+        let (from, reading) = read(&outbox);
+        assert_eq!(from, 5);
+        tell(&outbox, reading, 7);
+        assert!(outbox.has_told());
     }
 }
