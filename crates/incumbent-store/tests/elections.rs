@@ -459,3 +459,32 @@ fn what_is_too_long_or_too_much_is_refused_by_name() {
     scene.win(bid(session, "f", "a"));
     assert!(refused(&mut scene, bid(session, "g", "a")).contains("elections"));
 }
+
+#[test]
+fn a_seat_is_free_to_the_one_it_is_kept_for() {
+    let mut scene = Scene::new();
+    let session = scene.open(60_000);
+    let only = |election: &str, who: &str| Campaign { only_if_free: true, ..bid(session, election, who) };
+    for (election, kept_for) in [("by-identity", "b_1"), ("by-name", "b")] {
+        let token = scene.win(bid(session, election, "a"));
+        scene.resign(election, token, kept_for).expect("given back");
+        assert_eq!(scene.wait(only(election, "c_1")).place, 0, "it is kept for somebody else");
+        scene.wait(bid(session, election, "d_1"));
+        scene.win(only(election, "b_1"));
+        assert_eq!(scene.leaders(election).len(), 1);
+    }
+    // A seat that a lock delay keeps is kept for nobody.
+    let delayed = scene.open_as(OpenSession { ttl_ms: 1000, lock_delay_ms: 60_000, ..OpenSession::default() }).expect("opened");
+    scene.win(bid(delayed, "delayed", "a"));
+    scene.pass_ms(2000);
+    scene.expire();
+    assert_eq!(scene.wait(only("delayed", "a")).place, 0);
+    // Nor is one free any more whose time is over while others wait.
+    let token = scene.win(bid(session, "late", "a"));
+    scene.resign("late", token, "b").expect("given back");
+    scene.wait(bid(session, "late", "c"));
+    scene.pass_ms(59_000);
+    scene.keep_alive(&[session]);
+    scene.pass_ms(5_000);
+    assert_eq!(scene.wait(only("late", "b")).place, 0);
+}

@@ -65,7 +65,7 @@ impl Room<'_> {
             return Err(Refusal::limit("candidates in one line", self.limits.line_len_max));
         }
         self.rise_above(bid.seen, self.incarnation.saturating_add(SEEN_ABOVE_MAX))?;
-        if bid.only_if_free && !waits && !self.is_free() {
+        if bid.only_if_free && !waits && !self.is_free(&candidate) {
             return Ok(self.in_line(&bid.identity));
         }
         let first = self.first();
@@ -121,10 +121,15 @@ impl Room<'_> {
         Reply::InLine(InLine { place, leader: self.election.holders.first().cloned(), free_in_ms })
     }
 
-    /// Whether somebody who came now would be seated.
-    fn is_free(&self) -> bool {
-        let reserved = self.election.reservations.iter().filter(|it| Time::from_nanos(it.until_ns) > self.stamp.at).count();
-        self.election.line.is_empty() && self.election.holders.len() + reserved < self.election.seats as usize
+    /// Whether the candidate would be seated if it came now: a seat is kept for it, or one is free and nobody waits.
+    fn is_free(&self, candidate: &Candidate) -> bool {
+        let reservations = || self.election.reservations.iter().filter(|it| Time::from_nanos(it.until_ns) > self.stamp.at);
+        // As a seat is given: whoever has the identity goes before those who have the name, and of these the first in line.
+        let is_kept = |to: &String| {
+            !to.is_empty() && (*to == candidate.identity || (*to == candidate.name && self.election.line.named(to).is_none()))
+        };
+        let is_vacant = || self.election.holders.len() + reservations().count() < self.election.seats as usize;
+        reservations().any(|it| is_kept(&it.to)) || (self.election.line.is_empty() && is_vacant())
     }
 
     /// Puts the candidate in line, or its bid up to date if it stands there. False if that changes nothing.
