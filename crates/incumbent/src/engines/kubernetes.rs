@@ -1,7 +1,7 @@
 //! Elections on Kubernetes: a `coordination.k8s.io/v1` Lease named after the election, the one that client-go's candidates use, so both can contend for one.
 //!
 //! **Who decides.** Kubernetes has no clock that candidates could share. A holder changes its Lease with every renewal; a candidate takes over once it has seen
-//! the Lease without a sign of life for the holder's `leaseDurationSeconds`, on its own clock, since it first saw it (`observed.rs`). The times that are written
+//! the Lease without a sign of life for the holder's ttl (a stranger's `leaseDurationSeconds`), on its own clock, since it first saw it (`observed.rs`). The times that are written
 //! in the Lease are for people and for client-go: nothing here reads them to decide.
 //!
 //! **Every write** bears the version and the uid that were read, so that one of two wins; a Lease that is not there is made by POST, never by PUT, which

@@ -103,8 +103,11 @@ impl Record {
         self.desk.holder.as_mut().filter(|it| it.identity == *identity && it.token == token)
     }
 
-    /// How long the holder's silence must last; `usual` if it does not say.
+    /// How long the holder's silence must last; `usual` if it does not say. One of ours has written its ttl on the desk as it is: what the Lease says is for others.
     pub(super) fn duration(&self, usual: Duration) -> Duration {
+        if let Some(own) = self.ours() {
+            return Duration::from_millis(own.ttl_ms);
+        }
         let seconds = self.lease.spec.as_ref().and_then(|it| it.lease_duration_seconds);
         seconds.and_then(|it| u64::try_from(it).ok()).map_or(usual, Duration::from_secs)
     }
@@ -172,7 +175,7 @@ impl Record {
         let now = now();
         let spec = self.lease.spec.get_or_insert_default();
         spec.holder_identity = Some(bid.identity.as_str().to_owned());
-        spec.lease_duration_seconds = Some(whole_seconds(bid.ttl));
+        spec.lease_duration_seconds = Some(seconds_for_others(bid.ttl));
         spec.lease_transitions = Some(transitions);
         spec.acquire_time = Some(now.clone());
         spec.renew_time = Some(now);
@@ -183,9 +186,10 @@ impl Record {
     pub(super) fn renew(&mut self, ttl: Duration) {
         if let Some(holder) = &mut self.desk.holder {
             holder.beat += 1;
+            holder.ttl_ms = whole_ms(ttl);
         }
         let spec = self.lease.spec.get_or_insert_default();
-        spec.lease_duration_seconds = Some(whole_seconds(ttl));
+        spec.lease_duration_seconds = Some(seconds_for_others(ttl));
         spec.renew_time = Some(now());
     }
 
@@ -216,9 +220,10 @@ fn now() -> MicroTime {
     MicroTime(Timestamp::now())
 }
 
-/// Rounded up: what is promised must not become shorter on the way.
-fn whole_seconds(span: Duration) -> i32 {
-    i32::try_from(span.as_nanos().div_ceil(1_000_000_000)).unwrap_or(i32::MAX).max(1)
+/// How long others shall wait for a sign of life: rounded up, because what is promised must not become shorter on the way, and one second more, because client-go
+/// compares times to the second. Two renewals within one look the same to it, and it waits from the earlier.
+fn seconds_for_others(ttl: Duration) -> i32 {
+    i32::try_from(ttl.as_nanos().div_ceil(1_000_000_000) + 1).unwrap_or(i32::MAX)
 }
 
 #[cfg(test)]
@@ -290,17 +295,64 @@ mod tests {
         record.desk.ask(&crate::engine::Wish { token, what: crate::engine::Demand::Evict, by: "me".into() }).expect("in office");
         assert!(record.mark() == mark && record.scene() != scene);
         let scene = record.scene();
-        record.renew(Duration::from_secs(3));
+        record.renew(bid("a").ttl);
         // Even if the wall clock stands still.
         record.lease.spec.as_mut().expect("there").renew_time = mark.spec.renew_time.clone();
         assert!(record.mark() != mark && record.scene() == scene);
     }
 
+    /// A candidate as client-go's: it looks often, compares times to the second, and waits for what the Lease says since it saw the last change.
+    struct Go {
+        seen: (Option<String>, String, i32),
+        since_ms: i64,
+    }
+
+    impl Go {
+        fn sees(record: &Record) -> (Option<String>, String, i32) {
+            let spec = record.lease.spec.as_ref().expect("there");
+            let renewed = spec.renew_time.as_ref().expect("there").0;
+            (spec.holder_identity.clone(), renewed.as_second().to_string(), spec.lease_duration_seconds.expect("there"))
+        }
+
+        fn takes_over(&mut self, record: &Record, now_ms: i64) -> bool {
+            let sees = Go::sees(record);
+            if self.seen != sees {
+                (self.seen, self.since_ms) = (sees, now_ms);
+            }
+            now_ms >= self.since_ms + i64::from(self.seen.2) * 1000
+        }
+    }
+
     #[test]
-    fn a_ttl_is_rounded_up_to_whole_seconds_and_a_desk_survives_the_way() {
+    fn client_go_takes_over_after_our_deadline_although_it_cannot_tell_renewals_of_one_second_apart() {
+        for ttl_ms in [1000, 1900, 2500] {
+            let ttl = Duration::from_millis(ttl_ms);
+            let at = |ms| MicroTime(Timestamp::from_millisecond(ms).expect("after 1970"));
+            let mut record = record();
+            record.seat(&Bid { ttl, ..bid("a") }).expect("fits");
+            let (first, last) = (1_700_000_000_010, 1_700_000_000_990);
+            let mut go = Go { seen: (None, String::new(), 0), since_ms: 0 };
+            let taken = (first..).step_by(10).find(|&now| {
+                // Ours renews all the time within one second, and then no more.
+                if now <= last {
+                    record.renew(ttl);
+                    record.lease.spec.as_mut().expect("there").renew_time = Some(at(now));
+                }
+                go.takes_over(&record, now)
+            });
+            let deadline = last + i64::try_from(ttl_ms).expect("small");
+            let taken = taken.expect("in the end");
+            assert!(taken >= deadline && taken < deadline + 2000, "{taken} with a deadline of {deadline}");
+        }
+    }
+
+    #[test]
+    fn a_ttl_is_whole_seconds_to_others_and_itself_to_ours_and_a_desk_survives_the_way() {
         let mut record = record();
         record.seat(&bid("a")).expect("fits");
-        assert_eq!(record.duration(Duration::ZERO), Duration::from_secs(3));
+        assert_eq!(record.duration(Duration::ZERO), Duration::from_millis(2500));
+        taken_by_stranger(&mut record, "go", None);
+        assert_eq!(record.duration(Duration::ZERO), Duration::from_secs(4), "2.5 rounded up, and one more");
         let again = Record::read(record.clone().into_lease()).expect("our own");
         assert_eq!(again.desk, record.desk);
         let mut lease = record.into_lease();
