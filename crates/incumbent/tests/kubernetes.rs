@@ -4,7 +4,7 @@
 mod support;
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
@@ -271,6 +271,69 @@ async fn the_python_client_contends_for_the_same_lease_and_never_two_lead() {
     // Ours falls silent: it takes over, and ours can tell.
     late.hear("to be elected", |line| line == "elected late");
     assert_eq!(engine.renew(&election, &a, third).await.expect("it runs"), Renewal::Gone);
+}
+
+/// Where the test below sends a process.
+const OPENED: &str = "INCUMBENT_TEST_OPENED";
+
+/// Looks at an election, if this process was started to.
+#[test]
+fn opener() {
+    let Ok(url) = std::env::var(OPENED) else { return };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let engine = open(&url).await.expect("a good way");
+        engine.look(&fresh_name("opened")).await.expect("it runs");
+    });
+}
+
+/// A proxy that leads to `port`, whatever it is asked for. Says what that was.
+fn proxy(port: u16) -> (u16, std::sync::mpsc::Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let (here, (says, asked)) = (listener.local_addr().expect("bound").port(), std::sync::mpsc::channel());
+    std::thread::spawn(move || {
+        for line in listener.incoming() {
+            let mut line = line.expect("a connection");
+            let (mut head, mut byte) = (Vec::new(), [0]);
+            while !head.ends_with(b"\r\n\r\n") {
+                line.read_exact(&mut byte).expect("a head");
+                head.push(byte[0]);
+            }
+            let _ = says.send(String::from_utf8_lossy(&head).lines().next().unwrap_or_default().to_owned());
+            line.write_all(b"HTTP/1.1 200 OK\r\n\r\n").expect("it listens");
+            let mut server = TcpStream::connect(("127.0.0.1", port)).expect("it runs");
+            let (mut back, mut forth) = (line.try_clone().expect("a copy"), server.try_clone().expect("a copy"));
+            std::thread::spawn(move || std::io::copy(&mut forth, &mut back));
+            std::thread::spawn(move || std::io::copy(&mut line, &mut server));
+        }
+    });
+    (here, asked)
+}
+
+#[test]
+fn a_proxy_is_gone_through_where_there_is_one_and_not_to_this_machine() {
+    let kubernetes = Kubernetes::start().expect("a free port");
+    let (proxy, asked) = proxy(kubernetes.port());
+    let looks = |url: &str, https_proxy: &str, no_proxy: &str| {
+        let mut command = Command::new(std::env::current_exe().expect("a test has a file"));
+        command.args(["--exact", "opener", "--nocapture"]).env(OPENED, url).env_remove("https_proxy");
+        let done = command.env("HTTPS_PROXY", https_proxy).env("NO_PROXY", no_proxy).env_remove("no_proxy").output();
+        let done = done.expect("it starts");
+        assert!(done.status.success(), "{url}: {}", String::from_utf8_lossy(&done.stdout));
+    };
+    looks(&url(kubernetes.port()), "http://127.0.0.1:1", "");
+    assert!(asked.try_recv().is_err());
+    let elsewhere = kubernetes.kubeconfig().replace(&kubernetes.address(), "kubernetes.test:6443");
+    let at = |name: &str, text: &str| {
+        format!("kubernetes:default?kubeconfig={}", file(&format!("{}-{name}", kubernetes.port()), text).display())
+    };
+    // That NO_PROXY has the proxy itself says nothing of the server.
+    looks(&at("outside", &elsewhere), &format!("http://127.0.0.1:{proxy}"), "127.0.0.1");
+    assert_eq!(asked.try_recv().expect("gone through"), "CONNECT kubernetes.test:6443 HTTP/1.1");
+    while asked.try_recv().is_ok() {}
+    let named = elsewhere.replace("cluster: { ", &format!("cluster: {{ proxy-url: \"http://127.0.0.1:{proxy}\", "));
+    looks(&at("named", &named), "http://127.0.0.1:1", "127.0.0.1");
+    assert!(asked.try_recv().is_ok(), "gone through");
 }
 
 #[test]

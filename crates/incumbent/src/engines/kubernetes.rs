@@ -11,6 +11,7 @@
 //! history, published value) is an annotation, which other clients leave as it is.
 
 mod client;
+mod proxy;
 mod record;
 
 use std::collections::BTreeMap;

@@ -9,10 +9,13 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Config};
 use tokio::time::timeout;
 
+use super::proxy;
 use crate::engine::Error;
 use crate::name::Name;
 use crate::place::Place;
 
+/// Where a server listens that names no port.
+const HTTPS_PORT: u16 = 443;
 /// A server that has not taken the connection by then is down or behind a firewall.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Whoever calls gives up sooner, when its own time is over; this is for those who do not.
@@ -54,14 +57,21 @@ impl Client {
                 "no way to Kubernetes ({why}): say kubeconfig=FILE or set KUBECONFIG, or run in a pod with a service account"
             ))
         };
-        let mut config = match place.option("kubeconfig") {
-            Some(file) => {
-                let kubeconfig = Kubeconfig::read_from(file).map_err(|why| unusable(&why))?;
-                Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|why| unusable(&why))?
-            }
+        let kubeconfig = place.option("kubeconfig").map(Kubeconfig::read_from).transpose().map_err(|why| unusable(&why))?;
+        let mut config = match &kubeconfig {
+            Some(it) => Config::from_custom_kubeconfig(it.clone(), &options).await.map_err(|why| unusable(&why))?,
             None if options.context.is_some() => Config::from_kubeconfig(&options).await.map_err(|why| unusable(&why))?,
             None => Config::infer().await.map_err(|why| unusable(&why))?,
         };
+        // What was found in a pod needs no proxy.
+        if config.root_cert_file.is_none() {
+            let kubeconfig = kubeconfig.or_else(|| Kubeconfig::read().ok());
+            let named = kubeconfig.and_then(|it| proxy::named(&it, options.context.as_deref()));
+            let (host, port) =
+                (config.cluster_url.host().unwrap_or_default(), config.cluster_url.port_u16().unwrap_or(HTTPS_PORT));
+            let proxy = proxy::chosen(named, &proxy::Environment::of_the_process(), host, port);
+            config.proxy_url = proxy.map(|it| it.parse()).transpose().map_err(|why| unusable(&why))?;
+        }
         config.connect_timeout = Some(CONNECT_TIMEOUT);
         // A write that is sent again by itself could meet its own first attempt.
         config.default_retry = false;
