@@ -150,6 +150,13 @@ async fn who_may_not_is_told_what_is_needed() {
 }
 
 #[tokio::test]
+async fn a_server_that_allows_nothing_but_leases_is_enough() {
+    let kubernetes = Kubernetes::plan().only_leases().start().expect("a free port");
+    let engine = engine(&kubernetes).await;
+    assert!(granted(&*engine, &fresh_name("hardened"), &bid(&at(&kubernetes), "a")).await.is_some());
+}
+
+#[tokio::test]
 async fn over_tls_only_the_right_server_is_spoken_to() {
     let certificates = Certificates::new().expect("certificates");
     let good = Kubernetes::plan().tls(certificates.server()).start().expect("a free port");

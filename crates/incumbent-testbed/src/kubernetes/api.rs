@@ -108,6 +108,9 @@ pub(super) fn answer(cluster: &Arc<Cluster>, ask: &Ask, port: u16) -> Reply {
 fn route(cluster: &Arc<Cluster>, ask: &Ask, port: u16) -> Result<Reply, Status> {
     let user = authenticate(cluster, ask)?;
     let Some(place) = place(&ask.path) else {
+        if cluster.only_leases {
+            return Err(Status::path_forbidden(&ask.path));
+        }
         return discovery::about(&ask.path, ask, port).ok_or_else(Status::no_such_path);
     };
     let verb = Verb::of(ask, &place).ok_or_else(Status::method_not_allowed)?;

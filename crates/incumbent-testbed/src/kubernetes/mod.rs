@@ -138,13 +138,20 @@ pub struct KubernetesPlan {
     first_version: u64,
     bookmark_every: Duration,
     tokens: BTreeMap<String, Access>,
+    only_leases: bool,
     tls: Option<Tls>,
 }
 
 impl Default for KubernetesPlan {
     fn default() -> Self {
         // A fresh real server has written about this much before its first client comes, and makes a bookmark every minute.
-        Self { first_version: 57, bookmark_every: Duration::from_secs(60), tokens: BTreeMap::new(), tls: None }
+        Self {
+            first_version: 57,
+            bookmark_every: Duration::from_secs(60),
+            tokens: BTreeMap::new(),
+            only_leases: false,
+            tls: None,
+        }
     }
 }
 
@@ -167,6 +174,13 @@ impl KubernetesPlan {
         self
     }
 
+    /// Tells nobody anything but Leases: whoever asks for a version or the list of resources is told 403, as where `system:public-info-viewer` and
+    /// `system:discovery` were taken away.
+    pub fn only_leases(mut self) -> Self {
+        self.only_leases = true;
+        self
+    }
+
     /// Turns TLS on.
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
@@ -184,6 +198,7 @@ impl KubernetesPlan {
             changed: channel::Sender::new(()),
             bookmark_every: self.bookmark_every,
             tokens: self.tokens,
+            only_leases: self.only_leases,
         };
         let serving = Serving::start(Apiserver { cluster: Arc::new(cluster), port: OnceLock::new() }, self.tls.as_ref())?;
         // Set before anybody can know the port, and so before anybody can ask.
@@ -206,6 +221,7 @@ struct Cluster {
     changed: channel::Sender<()>,
     bookmark_every: Duration,
     tokens: BTreeMap<String, Access>,
+    only_leases: bool,
 }
 
 impl Cluster {

@@ -108,6 +108,12 @@ impl Status {
         failure(403, "Forbidden", message, of(name, "leases"))
     }
 
+    /// Of what is no resource.
+    pub(super) fn path_forbidden(path: &str) -> Self {
+        let message = format!("forbidden: User \"testbed\" cannot get path {path:?}");
+        failure(403, "Forbidden", message, Some(Details::default()))
+    }
+
     pub(super) fn not_found(name: &str) -> Self {
         failure(404, "NotFound", format!("leases.{GROUP} {name:?} not found"), of(name, "leases"))
     }
