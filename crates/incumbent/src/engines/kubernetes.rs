@@ -26,8 +26,9 @@ use incumbent_protocol::time::Instant;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::WatchEvent;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{sleep_until, timeout_at};
 
-use self::client::{Client, Written};
+use self::client::{Client, WATCH_LASTS_MAX, Written};
 use self::record::{Mark, Record, Scene};
 use super::knock::knocked;
 use super::locked::locked;
@@ -48,6 +49,8 @@ const TTL_MAX: Duration = Duration::from_secs(86_400);
 const WATCHES_MAX: usize = 100;
 /// A free seat is taken as it was seen up to this long ago: as a hint brings it.
 const VACANCY_AGE_MAX: Duration = Duration::from_secs(1);
+/// A watch that has ended begins anew no sooner than this long after its begin: a server, or a proxy before it, that ends each at once is not asked all the time.
+const WATCH_PAUSE: Duration = Duration::from_secs(1);
 /// So often a write is tried that others get in the way of. They write seldom.
 const CONFLICTS_MAX: usize = 16;
 
@@ -330,6 +333,7 @@ impl Engine for Kubernetes {
             election: election.clone(),
             version,
             events: None,
+            begun: tokio::time::Instant::now(),
             scene,
             _place: place,
         };
@@ -347,6 +351,8 @@ struct Watch {
     /// The last one seen; `None` if it has to be asked for.
     version: Option<String>,
     events: Option<BoxStream<'static, kube::Result<WatchEvent<Lease>>>>,
+    /// When the watch was asked for.
+    begun: tokio::time::Instant,
     scene: Option<Scene>,
     _place: OwnedSemaphorePermit,
 }
@@ -362,10 +368,16 @@ impl Watching for Watch {
                 return Ok(());
             };
             if self.events.is_none() {
+                self.begun = tokio::time::Instant::now();
                 self.events = Some(self.client.watch(&self.election, &version).await?);
             }
             let events = self.events.as_mut().expect("made above");
-            match events.next().await {
+            // One that does not end when it should is on a line that died in silence.
+            let Ok(event) = timeout_at(self.begun + WATCH_LASTS_MAX, events.next()).await else {
+                self.events = None;
+                continue;
+            };
+            match event {
                 Some(Ok(WatchEvent::Added(lease) | WatchEvent::Modified(lease))) => {
                     self.version.clone_from(&lease.metadata.resource_version);
                     if self.see(Some(lease)) {
@@ -382,7 +394,10 @@ impl Watching for Watch {
                 // The version is too old, or the server has lost track: begin anew.
                 Some(Ok(WatchEvent::Error(_))) => (self.version, self.events) = (None, None),
                 // Its time is over: go on where it was.
-                None => self.events = None,
+                None => {
+                    self.events = None;
+                    sleep_until(self.begun + WATCH_PAUSE).await;
+                }
                 Some(Err(why)) => return Err(Error::refused(format!("the watch of the Lease {} broke: {why}", self.election))),
             }
         }
@@ -407,5 +422,57 @@ impl Watch {
         let new = self.scene != scene;
         self.scene = scene;
         new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::poll;
+    use incumbent_testbed::Kubernetes as Server;
+
+    use super::*;
+
+    /// One of an election whose Lease was made after what it has seen, and that gets these events at first.
+    async fn watch(server: &Server, election: &Name, events: BoxStream<'static, kube::Result<WatchEvent<Lease>>>) -> Watch {
+        let file = tempfile::NamedTempFile::new().expect("a folder for files");
+        std::fs::write(&file, server.kubeconfig()).expect("our own");
+        let place = Place::parse(&format!("kubernetes:default?kubeconfig={}", file.path().display())).expect("a good URL");
+        let client = Client::new(&place).await.expect("a good file");
+        let (_, version) = client.list(election).await.expect("it runs");
+        let Written::Done(_) = client.create(&Record::new(election).into_lease()).await.expect("it runs") else {
+            panic!("it is new")
+        };
+        Watch {
+            client,
+            observed: Arc::default(),
+            vacancies: Arc::default(),
+            election: election.clone(),
+            version: Some(version),
+            events: Some(events),
+            begun: tokio::time::Instant::now(),
+            scene: None,
+            _place: Arc::new(Semaphore::new(1)).try_acquire_owned().expect("a place"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_watch_whose_line_has_died_in_silence_begins_anew() {
+        let (server, election) = (Server::start().expect("a free port"), Name::new("silence").expect("good"));
+        let mut watch = watch(&server, &election, stream::pending().boxed()).await;
+        let mut change = Box::pin(watch.change());
+        tokio::time::pause();
+        assert!(poll!(&mut change).is_pending());
+        tokio::time::advance(WATCH_LASTS_MAX).await;
+        tokio::time::resume();
+        tokio::time::timeout(Duration::from_secs(10), change).await.expect("it is asked for anew").expect("it runs");
+    }
+
+    #[tokio::test]
+    async fn a_watch_that_ends_at_once_is_not_asked_for_all_the_time() {
+        let (server, election) = (Server::start().expect("a free port"), Name::new("short").expect("good"));
+        let mut watch = watch(&server, &election, stream::empty().boxed()).await;
+        let begun = watch.begun;
+        watch.change().await.expect("it runs");
+        assert!(watch.begun >= begun + WATCH_PAUSE);
     }
 }

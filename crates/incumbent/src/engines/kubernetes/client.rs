@@ -22,6 +22,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// A watch ends after this long and goes on where it was, so that a line that died in silence is noticed.
 const WATCH_SECONDS: u32 = 30;
+/// One that has not ended by then never will.
+pub(super) const WATCH_LASTS_MAX: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 10);
 
 /// The Leases of one namespace.
 #[derive(Clone)]
