@@ -3,7 +3,7 @@
 mod support;
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use futures_util::future::join_all;
 use incumbent::clock;
 use incumbent::conformance::{bid, check, fresh_name};
 use incumbent::engine::{Bid, Claim, Farewell, Kind, Renewal};
-use incumbent::{Engine, Name, Reason, Timing};
-use incumbent_testbed::{Access, Certificates, Consul, ConsulPlan, WRONG_NAME};
+use incumbent::{Election, Engine, Name, Reason, Timing};
+use incumbent_testbed::{Access, Certificates, Consul, ConsulPlan, Relay, WRONG_NAME};
 use support::processes::{self, Arena};
 use support::{Networked, granted, granted_in_the_end, open};
 use tokio::time::timeout;
@@ -182,6 +182,53 @@ async fn who_may_not_is_told_what_is_needed() {
     assert!(why.kind() == Kind::Misconfigured && why.to_string().contains("session_prefix"), "{why:?}");
     let writer = open(&url("all")).await.expect("may read");
     assert!(granted(&*writer, &fresh_name("x"), &bid(&at(&consul), "a")).await.is_some());
+}
+
+/// An agent that gives every request the same answer.
+fn agent_that_says(status: &'static str, text: &'static str) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = listener.local_addr().expect("bound").port();
+    std::thread::spawn(move || {
+        for line in listener.incoming() {
+            let mut line = line.expect("a connection");
+            // All of these requests arrive in one piece.
+            let _ = line.read(&mut [0; 8192]);
+            let head = format!("HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", text.len());
+            let _ = line.write_all(format!("{head}{text}").as_bytes());
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn an_agent_that_can_do_nothing_is_left_for_another() {
+    let consul = plan().start().expect("a free port");
+    for (status, text) in [
+        ("500 Internal Server Error", "No cluster leader"),
+        ("500 Internal Server Error", "rpc error: No known Consul servers"),
+        ("429 Too Many Requests", "Your IP is issuing too many concurrent connections, please rate limit your calls"),
+        ("503 Service Unavailable", "later"),
+    ] {
+        let ailing = agent_that_says(status, text);
+        let url = format!("consul://127.0.0.1:{ailing},127.0.0.1:{}/test/here?ttl-min=0.5", consul.port());
+        // Already the question whether anybody is there was answered so.
+        let engine = open(&url).await.expect("it may be better later");
+        assert!(granted(&*engine, &fresh_name("ailing"), &bid(&at(&consul), "a")).await.is_some(), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_leader_outlives_the_agent_it_speaks_to() {
+    let consul = plan().start().expect("a free port");
+    let relay = Relay::before(&consul.address()).expect("a free port");
+    let url = format!("consul://127.0.0.1:{},127.0.0.1:{}/test/here?ttl-min=0.5", relay.port(), consul.port());
+    let ttl = TTL * 2;
+    let timing = Timing::of(ttl).build().expect("a good ttl");
+    let election = Election::on(&url).name("outlives").own_connection().timing(timing).build().await.expect("it runs");
+    let leadership = election.campaign().await.expect("nobody else");
+    // It takes what it is told and never answers.
+    relay.partition();
+    assert!(timeout(ttl * 3 / 2, leadership.lost()).await.is_err(), "one of two agents is enough");
 }
 
 #[tokio::test]

@@ -26,6 +26,7 @@ use incumbent_protocol::tenure::Reason;
 use incumbent_protocol::time::Instant;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 
 use self::client::{Client, Entry, Obstacle, Operation, Outcome};
 use self::seats::Seats;
@@ -153,7 +154,8 @@ impl Consul {
             if sent - alive.sent < ttl / SHARED_PART {
                 return Ok(alive.clone());
             }
-            self.let_go_of_the_silent(ttl).await;
+            // Those who wait for the session do not wait for that.
+            let _ = timeout(self.client.patience(ttl), self.let_go_of_the_silent(ttl)).await;
             let sent = clock::now();
             if self.client.renew_session(&alive.id, ttl).await.map_err(|why| why.during("renewing the session"))? {
                 alive.sent = sent;
@@ -433,7 +435,7 @@ impl Engine for Consul {
 
     async fn renew(&self, election: &Name, bid: &Bid, token: Token) -> Result<Renewal, Error> {
         let session = self.session(bid.ttl).await?;
-        let entry = self.client.read(&self.key(election)).await?;
+        let entry = self.client.read_within(&self.key(election), self.client.patience(bid.ttl)).await?;
         if let Some(entry) = entry.filter(|it| it.session == session.id) {
             let desk = entry.desk()?;
             if desk.holder.as_ref().is_some_and(|it| it.token == token && it.identity == bid.identity) {

@@ -19,8 +19,12 @@ use crate::place::Place;
 
 /// Consul's usual port.
 const PORT: u16 = 8500;
-/// A server that has not taken the connection by then is down or behind a firewall.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// A server that has not taken the connection by then is down or behind a firewall. Less than what a lease's call may take, so that its failure is told as what it is.
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(800);
+/// One of several servers is given this part of a ttl to answer, as an attempt to renew is by default.
+const PATIENCE_PART: u32 = 10;
+/// And at least this long.
+const PATIENCE_MIN: Duration = Duration::from_secs(1);
 /// Whoever calls gives up sooner, when its own time is over; this is for those who do not.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// An answer that is larger is none of Consul's: a value has at most half a megabyte, and a line of candidates less.
@@ -46,6 +50,8 @@ struct Server {
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum Purpose {
     Read,
+    /// For a change to read. It may take long, and may be given up at any time.
+    Wait,
     Write,
 }
 
@@ -176,20 +182,33 @@ impl Client {
             "Behavior": "release",
             "NodeChecks": [],
         });
-        let answer = self.ask(Purpose::Write, Method::PUT, &["session", "create"], &[], Some(wanted.to_string()), ttl).await?;
+        let body = Some(wanted.to_string());
+        let answer = self.ask(Purpose::Write, Method::PUT, &["session", "create"], &[], body, self.patience(ttl)).await?;
         Ok(parsed::<Created>(&answer)?.id)
     }
 
     /// Begins the session's ttl anew; `false` if it has ended.
-    pub(super) async fn renew_session(&self, id: &str, patience: Duration) -> Result<bool, Error> {
-        let answer = self.ask(Purpose::Write, Method::PUT, &["session", "renew", id], &[], None, patience).await?;
+    pub(super) async fn renew_session(&self, id: &str, ttl: Duration) -> Result<bool, Error> {
+        let answer = self.ask(Purpose::Write, Method::PUT, &["session", "renew", id], &[], None, self.patience(ttl)).await?;
         Ok(answer.status != StatusCode::NOT_FOUND)
     }
 
     /// A key as a majority of the servers knows it.
     pub(super) async fn read(&self, key: &str) -> Result<Option<Entry>, Error> {
-        let answer = self.ask(Purpose::Read, Method::GET, &path(key), &[("consistent", "")], None, ANSWER_TIMEOUT).await?;
+        self.read_within(key, ANSWER_TIMEOUT).await
+    }
+
+    /// The same, if the answer comes by then.
+    pub(super) async fn read_within(&self, key: &str, patience: Duration) -> Result<Option<Entry>, Error> {
+        let patience = patience.min(ANSWER_TIMEOUT);
+        let answer = self.ask(Purpose::Read, Method::GET, &path(key), &[("consistent", "")], None, patience).await?;
         Ok(entries(&answer)?.into_iter().next())
+    }
+
+    /// How long an answer may take that a lease of this ttl hangs on. One of several servers is left so soon that another can be asked within the ttl; the only one
+    /// is waited for.
+    pub(super) fn patience(&self, ttl: Duration) -> Duration {
+        if self.servers.len() > 1 { (ttl / PATIENCE_PART).max(PATIENCE_MIN).min(ttl) } else { ttl }
     }
 
     /// All keys that begin so.
@@ -207,7 +226,7 @@ impl Client {
         }
         // Consul adds up to a sixteenth to the wait.
         let patience = if query.is_empty() { ANSWER_TIMEOUT } else { wait + wait / 16 + ANSWER_TIMEOUT };
-        let answer = self.ask(Purpose::Read, Method::GET, &path(key), &query, None, patience).await?;
+        let answer = self.ask(Purpose::Wait, Method::GET, &path(key), &query, None, patience).await?;
         Ok((answer.index, entries(&answer)?.into_iter().next()))
     }
 
@@ -285,9 +304,9 @@ impl Client {
         if let Some(body) = body {
             request = request.body(body);
         }
+        let mut turn = Turn { current: &self.current, at, is_over: purpose != Purpose::Wait };
         let failed = |why: reqwest::Error| {
-            // The next call asks the next server, if nobody has moved on already.
-            let _ = self.current.compare_exchange(at, at.wrapping_add(1), Ordering::Relaxed, Ordering::Relaxed);
+            Turn { current: &self.current, at, is_over: true };
             fault(&server.name, purpose, &why)
         };
         let mut response = request.send().await.map_err(failed)?;
@@ -300,6 +319,7 @@ impl Client {
             }
             body.extend_from_slice(&chunk);
         }
+        turn.is_over = is_ailing(status, &body);
         match status {
             StatusCode::OK | StatusCode::NOT_FOUND | StatusCode::CONFLICT => Ok(Answer { status, index, body }),
             refused => Err(self.refusal(&server.name, purpose, refused, &String::from_utf8_lossy(&body))),
@@ -316,10 +336,7 @@ impl Client {
             Error::misconfigured(format!("{told}: ask for a ttl within that"))
         } else if status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS {
             Error::misconfigured(told)
-        } else if purpose == Purpose::Read
-            || status == StatusCode::TOO_MANY_REQUESTS
-            || says(&["No cluster leader", "No known Consul servers", "rate limit"])
-        {
+        } else if purpose != Purpose::Write || status == StatusCode::TOO_MANY_REQUESTS || says(UNDONE) {
             Error::refused(told)
         } else {
             Error::unknown(told)
@@ -332,6 +349,33 @@ impl Client {
             "Consul says {text:?}: {token}; give one whose policy has key_prefix \"NAMESPACE/\" and session_prefix \"\" with \"write\", \
              as the URL's password, in INCUMBENT_PASSWORD or in CONSUL_HTTP_TOKEN"
         ))
+    }
+}
+
+/// What an agent says that did nothing because it could not. Another may.
+const UNDONE: &[&str] = &["No cluster leader", "No known Consul servers", "rate limit"];
+
+/// Whether another agent is the better one to ask.
+fn is_ailing(status: StatusCode, body: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(body);
+    let busy =
+        [StatusCode::TOO_MANY_REQUESTS, StatusCode::BAD_GATEWAY, StatusCode::SERVICE_UNAVAILABLE, StatusCode::GATEWAY_TIMEOUT];
+    busy.contains(&status) || (status.is_server_error() && UNDONE.iter().any(|it| text.contains(it)))
+}
+
+/// A server's turn to be asked. If it is over when this goes, also because nobody waited any longer, the next call asks the next one.
+struct Turn<'a> {
+    current: &'a AtomicUsize,
+    at: usize,
+    is_over: bool,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if self.is_over {
+            // Unless somebody has moved on already.
+            let _ = self.current.compare_exchange(self.at, self.at.wrapping_add(1), Ordering::Relaxed, Ordering::Relaxed);
+        }
     }
 }
 
@@ -349,7 +393,7 @@ fn fault(server: &str, purpose: Purpose, why: &reqwest::Error) -> Error {
     }
     if why.is_connect() {
         Error::refused(format!("cannot reach {server} ({cause}): is Consul running there, and may this machine connect to it?"))
-    } else if purpose == Purpose::Read {
+    } else if purpose != Purpose::Write {
         Error::refused(format!("{server} did not answer: {cause}"))
     } else {
         Error::unknown(format!("{server} did not answer: {cause}"))
