@@ -170,6 +170,20 @@ async fn a_key_of_somebody_elses_is_left_alone() {
 }
 
 #[tokio::test]
+async fn a_slash_at_the_end_of_a_namespace_changes_nothing() {
+    let consul = plan().start().expect("a free port");
+    let (election, a) = (fresh_name("slash"), bid(&at(&consul), "a"));
+    for (place, seen_by) in [("test/here/", "test/here"), ("test/here//", "test/here"), ("/", "")] {
+        let url = |namespace: &str| format!("consul://127.0.0.1:{}/{namespace}?ttl-min=0.5", consul.port());
+        let engine = open(&url(place)).await.expect("it runs");
+        let token = granted(&*engine, &election, &a).await.expect("free").token;
+        let seen = open(&url(seen_by)).await.expect("it runs").look(&election).await.expect("it runs");
+        assert_eq!(seen.leaders[0].token, token);
+        engine.release(&election, &a, token, &Farewell { reason: Reason::Resigned, to: None }).await.expect("it runs");
+    }
+}
+
+#[tokio::test]
 async fn who_may_not_is_told_what_is_needed() {
     let consul = plan().token("all", Access::Write).token("some", Access::Read).start().expect("a free port");
     let url = |token: &str| format!("consul://:{token}@127.0.0.1:{}/test?ttl-min=0.5", consul.port());
@@ -261,6 +275,10 @@ async fn what_cannot_be_is_refused_in_one_line() {
     for (url, word) in [
         ("consul://h/x?lock-delay=long".to_owned(), "seconds"),
         ("consul://h/a/.incumbent".to_owned(), "namespace"),
+        ("consul://h/a//b".to_owned(), "namespace"),
+        ("consul://h//a".to_owned(), "namespace"),
+        ("consul://h/a/../b".to_owned(), "namespace"),
+        ("consul://h/a%20/b".to_owned(), "namespace"),
         ("consul://h/x?colour=red".to_owned(), "no option"),
     ] {
         let why = open(&url).await.err().expect("cannot be").to_string();
