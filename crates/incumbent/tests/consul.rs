@@ -232,6 +232,24 @@ async fn an_agent_that_can_do_nothing_is_left_for_another() {
 }
 
 #[tokio::test]
+async fn whoever_names_another_datacenter_is_told_what_to_do() {
+    // A client and a server say it in their own words.
+    for (text, kind) in [
+        ("cross datacenter lock must be created at server agent", Kind::Misconfigured),
+        ("rpc error making call: Missing node registration", Kind::Refused),
+    ] {
+        let agent = agent_that_says("500 Internal Server Error", text);
+        let url = format!("consul://127.0.0.1:{agent}/test/here?ttl-min=0.5&dc=west");
+        let there = Networked { port: agent, url: self::url, ttl: TTL };
+        let why = match open(&url).await {
+            Ok(engine) => engine.claim(&fresh_name("west"), &bid(&there, "a")).await.expect_err("no session"),
+            Err(why) => why,
+        };
+        assert!(why.kind() == kind && why.to_string().contains("agents of west"), "{why:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_leader_outlives_the_agent_it_speaks_to() {
     let consul = plan().start().expect("a free port");
     let relay = Relay::before(&consul.address()).expect("a free port");

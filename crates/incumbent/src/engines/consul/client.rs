@@ -332,6 +332,11 @@ impl Client {
         let says = |words: &[&str]| words.iter().any(|it| text.contains(it));
         if matches!(status, StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED) || says(&["Permission denied", "ACL not found"]) {
             self.forbidden(text.trim())
+        } else if let Some(datacenter) = self.datacenter.as_ref().filter(|_| says(&["cross datacenter lock"])) {
+            Error::misconfigured(format!("{told}: {}", in_its_own_datacenter(datacenter)))
+        } else if let Some(datacenter) = self.datacenter.as_ref().filter(|_| says(&["Missing node registration"])) {
+            // A server's way to say the same; but an agent that has just started says so too.
+            Error::refused(format!("{told}: {}", in_its_own_datacenter(datacenter)))
         } else if says(&["Invalid Session TTL"]) {
             Error::misconfigured(format!("{told}: ask for a ttl within that"))
         } else if status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS {
@@ -377,6 +382,12 @@ impl Drop for Turn<'_> {
             let _ = self.current.compare_exchange(self.at, self.at.wrapping_add(1), Ordering::Relaxed, Ordering::Relaxed);
         }
     }
+}
+
+fn in_its_own_datacenter(datacenter: &str) -> String {
+    format!(
+        "a session belongs to an agent, and dc={datacenter} is not that agent's datacenter: name agents of {datacenter} in the URL instead"
+    )
 }
 
 fn path(key: &str) -> Vec<&str> {
