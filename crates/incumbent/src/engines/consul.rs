@@ -50,8 +50,9 @@ const LOCK_DELAY_MAX: Duration = Duration::from_secs(60);
 const TTL_MAX: Duration = Duration::from_secs(59);
 /// With a lock-delay of one's own: Consul's longest.
 const TTL_MAX_UNPROTECTED: Duration = Duration::from_secs(86_400);
-/// Each watch is a connection, and Consul allows a client 200 of them unless told otherwise. Elections beyond that ask now and then.
-const WATCHES_MAX: usize = 100;
+/// Each watch is a connection, and Consul allows 200 of them to all processes of one address unless told otherwise: this leaves room for ten others. Elections beyond that ask
+/// now and then.
+const WATCHES_MAX: usize = 16;
 /// A blocking read ends after this long at most, so that a line that died in silence is noticed.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 /// So often a write is tried that others get in the way of. They write seldom.
@@ -394,7 +395,7 @@ pub(super) fn promises() -> Guarantees {
             "Whoever deletes the key or unlocks it by hand puts a second leader beside the first until its next renewal.",
             "A change of Consul's leader forgets lock-delays: a session that was ended early right before it lets the next leader in early.",
             "After a crash the seat is free no sooner than two, and up to three, ttls later.",
-            "Of the elections that one process watches, 100 get hints; the others ask now and then.",
+            "Of the elections that one process watches, 16 get hints; the others ask now and then.",
         ],
     }
 }
