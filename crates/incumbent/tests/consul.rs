@@ -198,6 +198,21 @@ async fn who_may_not_is_told_what_is_needed() {
     assert!(granted(&*writer, &fresh_name("x"), &bid(&at(&consul), "a")).await.is_some());
 }
 
+#[tokio::test]
+async fn a_token_that_was_changed_in_its_file_is_used_once_the_old_one_is_refused() {
+    let consul = plan().token("all", Access::Write).token("some", Access::Read).start().expect("a free port");
+    let file = tempfile::NamedTempFile::new().expect("a folder for files");
+    let has = |token: &str| std::fs::write(&file, token).expect("our own");
+    has("some");
+    let url = format!("consul://127.0.0.1:{}/test?ttl-min=0.5&password-file={}", consul.port(), file.path().display());
+    let (engine, election, a) = (open(&url).await.expect("may read"), fresh_name("rotated"), bid(&at(&consul), "a"));
+    assert_eq!(engine.claim(&election, &a).await.expect_err("may not write").kind(), Kind::Misconfigured);
+    has("all");
+    let why = engine.claim(&election, &a).await.expect_err("the old one may not");
+    assert!(why.kind() == Kind::Refused && why.to_string().contains("another token"), "{why:?}");
+    assert!(granted(&*engine, &election, &a).await.is_some());
+}
+
 /// An agent that gives every request the same answer.
 fn agent_that_says(status: &'static str, text: &'static str) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");

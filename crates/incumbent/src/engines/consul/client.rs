@@ -3,6 +3,7 @@
 //! The border for errors: a request that did not leave is refused, a read that failed has changed nothing, a write without an answer, or with one that
 //! leaves it open, is unknown.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use serde_json::json;
 
 use crate::desk::{Desk, whole_ms};
 use crate::engine::Error;
+use crate::engines::locked::locked;
 use crate::engines::tls::{client_config, tls_complaint, unused_config};
 use crate::place::Place;
 
@@ -36,7 +38,9 @@ pub(super) struct Client {
     servers: Vec<Server>,
     /// The one that is asked.
     current: AtomicUsize,
-    token: Option<String>,
+    token: Mutex<Option<String>>,
+    /// Where the token is from: a file may have another one by now.
+    place: Place,
     datacenter: Option<String>,
 }
 
@@ -158,11 +162,11 @@ impl Client {
             }
             servers.push(Server { base, http: http.build().map_err(|why| bad(why.to_string()))?, name });
         }
-        let environment = || std::env::var("CONSUL_HTTP_TOKEN").ok().filter(|it| !it.is_empty());
         Ok(Client {
             servers,
             current: AtomicUsize::new(0),
-            token: place.credentials()?.map(|it| it.password).filter(|it| !it.is_empty()).or_else(environment),
+            token: Mutex::new(token_of(place)?),
+            place: place.clone(),
             datacenter: place.option("dc").map(str::to_owned),
         })
     }
@@ -259,6 +263,7 @@ impl Client {
             modify_index: u64,
         }
         let body = serde_json::Value::from(operations.into_iter().map(|it| it.0).collect::<Vec<_>>()).to_string();
+        let token = locked(&self.token).clone();
         let answer = self.ask(Purpose::Write, Method::PUT, &["txn"], &[], Some(body), ANSWER_TIMEOUT).await?;
         if answer.status != StatusCode::CONFLICT {
             let written = parsed::<Success>(&answer)?.results;
@@ -267,7 +272,7 @@ impl Client {
         let wrong = parsed::<Refusal>(&answer)?.errors;
         let any = |words: &str| wrong.iter().any(|it| it.what.contains(words));
         if any("Permission denied") {
-            return Err(self.forbidden("Permission denied"));
+            return Err(self.forbidden(token.as_deref(), "Permission denied"));
         }
         // What has changed comes first: then the rest says nothing.
         Ok(Outcome::Conflict(if any("index check") || any("is stale") || any("already held") || any("doesn't exist") {
@@ -298,7 +303,8 @@ impl Client {
             url.query_pairs_mut().append_pair(key, value);
         }
         let mut request = server.http.request(method, url).timeout(patience);
-        if let Some(token) = &self.token {
+        let token = locked(&self.token).clone();
+        if let Some(token) = &token {
             request = request.header("X-Consul-Token", token);
         }
         if let Some(body) = body {
@@ -306,7 +312,7 @@ impl Client {
         }
         let mut turn = Turn { current: &self.current, at, is_over: purpose != Purpose::Wait };
         let failed = |why: reqwest::Error| {
-            Turn { current: &self.current, at, is_over: true };
+            drop(Turn { current: &self.current, at, is_over: true });
             fault(&server.name, purpose, &why)
         };
         let mut response = request.send().await.map_err(failed)?;
@@ -322,16 +328,16 @@ impl Client {
         turn.is_over = is_ailing(status, &body);
         match status {
             StatusCode::OK | StatusCode::NOT_FOUND | StatusCode::CONFLICT => Ok(Answer { status, index, body }),
-            refused => Err(self.refusal(&server.name, purpose, refused, &String::from_utf8_lossy(&body))),
+            refused => Err(self.refusal(&server.name, purpose, refused, &String::from_utf8_lossy(&body), token.as_deref())),
         }
     }
 
     /// An answer with a status that says no, or that says nothing.
-    fn refusal(&self, server: &str, purpose: Purpose, status: StatusCode, text: &str) -> Error {
+    fn refusal(&self, server: &str, purpose: Purpose, status: StatusCode, text: &str, token: Option<&str>) -> Error {
         let told = format!("{server} answered {}: {}", status.as_u16(), text.trim());
         let says = |words: &[&str]| words.iter().any(|it| text.contains(it));
         if matches!(status, StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED) || says(&["Permission denied", "ACL not found"]) {
-            self.forbidden(text.trim())
+            self.forbidden(token, text.trim())
         } else if let Some(datacenter) = self.datacenter.as_ref().filter(|_| says(&["cross datacenter lock"])) {
             Error::misconfigured(format!("{told}: {}", in_its_own_datacenter(datacenter)))
         } else if let Some(datacenter) = self.datacenter.as_ref().filter(|_| says(&["Missing node registration"])) {
@@ -348,8 +354,15 @@ impl Client {
         }
     }
 
-    fn forbidden(&self, text: &str) -> Error {
-        let token = if self.token.is_some() { "the token may not do this" } else { "a token is needed" };
+    /// What was asked with this token is not allowed. If there is another one by now, the next call takes that.
+    fn forbidden(&self, token: Option<&str>, text: &str) -> Error {
+        if let Ok(other) = token_of(&self.place)
+            && other.as_deref() != token
+        {
+            *locked(&self.token) = other;
+            return Error::refused(format!("Consul says {text:?}: there is another token now, with which the next call tries"));
+        }
+        let token = if token.is_some() { "the token may not do this" } else { "a token is needed" };
         Error::misconfigured(format!(
             "Consul says {text:?}: {token}; give one whose policy has key_prefix \"NAMESPACE/\" and session_prefix \"\" with \"write\", \
              as the URL's password, in INCUMBENT_PASSWORD or in CONSUL_HTTP_TOKEN"
@@ -382,6 +395,12 @@ impl Drop for Turn<'_> {
             let _ = self.current.compare_exchange(self.at, self.at.wrapping_add(1), Ordering::Relaxed, Ordering::Relaxed);
         }
     }
+}
+
+/// The URL's, or its file's, or the environment's.
+fn token_of(place: &Place) -> Result<Option<String>, Error> {
+    let environment = || std::env::var("CONSUL_HTTP_TOKEN").ok().filter(|it| !it.is_empty());
+    Ok(place.credentials()?.map(|it| it.password).filter(|it| !it.is_empty()).or_else(environment))
 }
 
 fn in_its_own_datacenter(datacenter: &str) -> String {
