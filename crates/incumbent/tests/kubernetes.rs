@@ -150,6 +150,29 @@ async fn who_may_not_is_told_what_is_needed() {
 }
 
 #[tokio::test]
+async fn credentials_that_are_not_accepted_any_more_are_read_anew() {
+    let kubernetes = Kubernetes::plan().token("all", Access::Write).start().expect("a free port");
+    let (election, a) = (fresh_name("rotated"), bid(&at(&kubernetes), "a"));
+    // It cannot say yet that they are of no use.
+    kubernetes.stop();
+    let has = |token: &str| {
+        let text = kubernetes.kubeconfig().replace("\"all\"", &format!("{token:?}"));
+        file(&format!("{}-rotated", kubernetes.port()), &text)
+    };
+    let url = format!("kubernetes:default?kubeconfig={}", has("old").display());
+    let engine = open(&url).await.expect("it may come later");
+    kubernetes.restart().expect("the port is still ours");
+    has("all");
+    assert_eq!(engine.claim(&election, &a).await.expect_err("just read").kind(), Kind::Misconfigured);
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(6)).await;
+    tokio::time::resume();
+    let why = engine.claim(&election, &a).await.expect_err("the old ones");
+    assert!(why.kind() == Kind::Refused && why.to_string().contains("anew"), "{why:?}");
+    assert!(granted(&*engine, &election, &a).await.is_some());
+}
+
+#[tokio::test]
 async fn a_server_that_allows_nothing_but_leases_is_enough() {
     let kubernetes = Kubernetes::plan().only_leases().start().expect("a free port");
     let engine = engine(&kubernetes).await;

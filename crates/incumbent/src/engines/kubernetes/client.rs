@@ -1,16 +1,18 @@
 //! The way to Leases: configuration, calls, and what their failures mean. Nothing is tried twice.
 
 use std::io;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{ListParams, PostParams, WatchEvent, WatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Config};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::proxy;
 use crate::engine::Error;
+use crate::engines::locked::locked;
 use crate::name::Name;
 use crate::place::Place;
 
@@ -25,12 +27,23 @@ const WATCH_SECONDS: u32 = 30;
 /// One that has not ended by then never will.
 pub(super) const WATCH_LASTS_MAX: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 10);
 
+/// Credentials that were refused are read anew if they are older than this. What is refused sooner stays so.
+const CREDENTIALS_AGE_MIN: Duration = Duration::from_secs(5);
+
 /// The Leases of one namespace.
 #[derive(Clone)]
 pub(super) struct Client {
+    place: Place,
+    way: Arc<Mutex<Way>>,
+    namespace: String,
+}
+
+/// A client with the credentials of its time. It renews tokens by itself, and certificates never.
+#[derive(Clone)]
+struct Way {
     kube: kube::Client,
     leases: Api<Lease>,
-    namespace: String,
+    begun: Instant,
 }
 
 /// What became of a write.
@@ -50,42 +63,16 @@ enum Purpose {
 }
 
 impl Client {
-    /// Reads the configuration: the file and the context that the URL names, or what Kubernetes' own programs would take.
+    /// The way that the URL names, or what Kubernetes' own programs would take.
     pub(super) async fn new(place: &Place) -> Result<Client, Error> {
-        let context = place.option("context").or_else(|| place.hosts().first().map(|it| it.name.as_str())).map(str::to_owned);
-        let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
-        let unusable = |why: &dyn std::fmt::Display| {
-            Error::misconfigured(format!(
-                "no way to Kubernetes ({why}): say kubeconfig=FILE or set KUBECONFIG, or run in a pod with a service account"
-            ))
-        };
-        let kubeconfig = place.option("kubeconfig").map(Kubeconfig::read_from).transpose().map_err(|why| unusable(&why))?;
-        let mut config = match &kubeconfig {
-            Some(it) => Config::from_custom_kubeconfig(it.clone(), &options).await.map_err(|why| unusable(&why))?,
-            None if options.context.is_some() => Config::from_kubeconfig(&options).await.map_err(|why| unusable(&why))?,
-            None => Config::infer().await.map_err(|why| unusable(&why))?,
-        };
-        // What was found in a pod needs no proxy.
-        if config.root_cert_file.is_none() {
-            let kubeconfig = kubeconfig.or_else(|| Kubeconfig::read().ok());
-            let named = kubeconfig.and_then(|it| proxy::named(&it, options.context.as_deref()));
-            let (host, port) =
-                (config.cluster_url.host().unwrap_or_default(), config.cluster_url.port_u16().unwrap_or(HTTPS_PORT));
-            let proxy = proxy::chosen(named, &proxy::Environment::of_the_process(), host, port);
-            config.proxy_url = proxy.map(|it| it.parse()).transpose().map_err(|why| unusable(&why))?;
-        }
-        config.connect_timeout = Some(CONNECT_TIMEOUT);
-        // A write that is sent again by itself could meet its own first attempt.
-        config.default_retry = false;
-        let namespace = Some(place.namespace()).filter(|it| !it.is_empty()).unwrap_or_else(|| config.default_namespace.clone());
-        choose_cryptography();
-        let kube = kube::Client::try_from(config).map_err(|why| unusable(&why))?;
-        Ok(Client { leases: Api::namespaced(kube.clone(), &namespace), kube, namespace })
+        let way = Way::new(place).await?;
+        let namespace = way.leases.namespace().unwrap_or_default().to_owned();
+        Ok(Client { place: place.clone(), way: Arc::new(Mutex::new(way)), namespace })
     }
 
     /// Whether anybody is there. Whoever says that we may not know its version is: a Role for Leases does not allow that by itself.
     pub(super) async fn knock(&self) -> Result<(), Error> {
-        match self.within(self.kube.apiserver_version()).await {
+        match self.within(async |way| way.kube.apiserver_version().await).await {
             Ok(_) => Ok(()),
             Err(Failure::Told(kube::Error::Api(status))) if matches!(status.code, 403 | 404) => Ok(()),
             Err(why) => Err(self.error(Purpose::Read, why)),
@@ -93,13 +80,13 @@ impl Client {
     }
 
     pub(super) async fn read(&self, election: &Name) -> Result<Option<Lease>, Error> {
-        let read = self.within(self.leases.get_opt(election.as_str())).await;
+        let read = self.within(async |way| way.leases.get_opt(election.as_str()).await).await;
         read.map_err(|why| self.error(Purpose::Read, why))
     }
 
     /// By POST, which fails if it is there already.
     pub(super) async fn create(&self, lease: &Lease) -> Result<Written, Error> {
-        let created = self.within(self.leases.create(&PostParams::default(), lease)).await;
+        let created = self.within(async |way| way.leases.create(&PostParams::default(), lease).await).await;
         self.written(created, "create")
     }
 
@@ -107,14 +94,14 @@ impl Client {
     pub(super) async fn replace(&self, election: &Name, lease: &Lease) -> Result<Written, Error> {
         // Without a version it would overwrite anything, and make what was deleted.
         assert!(lease.metadata.resource_version.is_some(), "what was not read is not replaced");
-        let replaced = self.within(self.leases.replace(election.as_str(), &PostParams::default(), lease)).await;
+        let replaced = self.within(async |way| way.leases.replace(election.as_str(), &PostParams::default(), lease).await).await;
         self.written(replaced, "replace")
     }
 
     /// The Lease and the version to watch from.
     pub(super) async fn list(&self, election: &Name) -> Result<(Option<Lease>, String), Error> {
         let only = ListParams::default().fields(&format!("metadata.name={election}"));
-        let list = self.within(self.leases.list(&only)).await.map_err(|why| self.error(Purpose::Read, why))?;
+        let list = self.within(async |way| way.leases.list(&only).await).await.map_err(|why| self.error(Purpose::Read, why))?;
         Ok((list.items.into_iter().next(), list.metadata.resource_version.unwrap_or_default()))
     }
 
@@ -125,15 +112,29 @@ impl Client {
         version: &str,
     ) -> Result<futures_util::stream::BoxStream<'static, kube::Result<WatchEvent<Lease>>>, Error> {
         let only = WatchParams::default().fields(&format!("metadata.name={election}")).timeout(WATCH_SECONDS);
-        let watch = self.within(self.leases.watch(&only, version)).await;
+        let watch = self.within(async |way| way.leases.watch(&only, version).await).await;
         watch.map(|it| Box::pin(it) as _).map_err(|why| self.error(Purpose::Read, why))
     }
 
-    async fn within<T>(&self, call: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
-        match timeout(ANSWER_TIMEOUT, call).await {
+    async fn within<T>(&self, call: impl AsyncFnOnce(&Way) -> kube::Result<T>) -> Result<T, Failure> {
+        let way = locked(&self.way).clone();
+        match timeout(ANSWER_TIMEOUT, call(&way)).await {
+            Ok(Err(kube::Error::Api(status))) if status.code == 401 && self.has_other_way(&way).await => Err(Failure::Outdated),
             Ok(answer) => answer.map_err(Failure::Told),
             Err(_) => Err(Failure::Silence),
         }
+    }
+
+    /// Whether there is a way with credentials that were read after those of this one, which is the case if those are old enough.
+    async fn has_other_way(&self, way: &Way) -> bool {
+        if locked(&self.way).begun == way.begun {
+            if way.begun.elapsed() < CREDENTIALS_AGE_MIN {
+                return false;
+            }
+            let Ok(Ok(other)) = timeout(ANSWER_TIMEOUT, Way::new(&self.place)).await else { return false };
+            *locked(&self.way) = other;
+        }
+        true
     }
 
     fn written(&self, answer: Result<Lease, Failure>, verb: &str) -> Result<Written, Error> {
@@ -150,6 +151,11 @@ impl Client {
         let open = |text: String| if purpose == Purpose::Read { Error::refused(text) } else { Error::unknown(text) };
         let why = match failure {
             Failure::Silence => return open("Kubernetes did not answer".to_owned()),
+            Failure::Outdated => {
+                return Error::refused(
+                    "Kubernetes does not accept our credentials any more: they were read anew, for the next call",
+                );
+            }
             Failure::Told(why) => why,
         };
         if let kube::Error::Api(status) = &why {
@@ -197,6 +203,41 @@ impl Client {
     }
 }
 
+impl Way {
+    /// Reads the configuration.
+    async fn new(place: &Place) -> Result<Way, Error> {
+        let context = place.option("context").or_else(|| place.hosts().first().map(|it| it.name.as_str())).map(str::to_owned);
+        let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
+        let unusable = |why: &dyn std::fmt::Display| {
+            Error::misconfigured(format!(
+                "no way to Kubernetes ({why}): say kubeconfig=FILE or set KUBECONFIG, or run in a pod with a service account"
+            ))
+        };
+        let kubeconfig = place.option("kubeconfig").map(Kubeconfig::read_from).transpose().map_err(|why| unusable(&why))?;
+        let mut config = match &kubeconfig {
+            Some(it) => Config::from_custom_kubeconfig(it.clone(), &options).await.map_err(|why| unusable(&why))?,
+            None if options.context.is_some() => Config::from_kubeconfig(&options).await.map_err(|why| unusable(&why))?,
+            None => Config::infer().await.map_err(|why| unusable(&why))?,
+        };
+        // What was found in a pod needs no proxy.
+        if config.root_cert_file.is_none() {
+            let kubeconfig = kubeconfig.or_else(|| Kubeconfig::read().ok());
+            let named = kubeconfig.and_then(|it| proxy::named(&it, options.context.as_deref()));
+            let (host, port) =
+                (config.cluster_url.host().unwrap_or_default(), config.cluster_url.port_u16().unwrap_or(HTTPS_PORT));
+            let proxy = proxy::chosen(named, &proxy::Environment::of_the_process(), host, port);
+            config.proxy_url = proxy.map(|it| it.parse()).transpose().map_err(|why| unusable(&why))?;
+        }
+        config.connect_timeout = Some(CONNECT_TIMEOUT);
+        // A write that is sent again by itself could meet its own first attempt.
+        config.default_retry = false;
+        let namespace = Some(place.namespace()).filter(|it| !it.is_empty()).unwrap_or_else(|| config.default_namespace.clone());
+        choose_cryptography();
+        let kube = kube::Client::try_from(config).map_err(|why| unusable(&why))?;
+        Ok(Way { leases: Api::namespaced(kube.clone(), &namespace), kube, begun: Instant::now() })
+    }
+}
+
 /// kube takes the process's provider of cryptography, and panics if several are built in and none is chosen. An application that has chosen is left alone.
 fn choose_cryptography() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
@@ -208,5 +249,7 @@ fn choose_cryptography() {
 /// A call without its answer.
 enum Failure {
     Told(kube::Error),
+    /// With credentials that were not accepted. There are others by now.
+    Outdated,
     Silence,
 }
