@@ -285,7 +285,8 @@ fn a_fence_that_fails_hangs_or_lies_starts_nothing_until_a_person_confirms() {
         // Who gives up has started nothing, and does not hide the silent one from the next.
         let mut gives_up = stage.boot("gives-up", &[agent.clone(), words("--fence-give-up 1s")].concat());
         assert_eq!(gives_up.ended(), Some(123), "{}", gives_up.said());
-        assert_eq!(stage.notes()[0], "idle", "{mode}");
+        let left = &stage.notes()[0];
+        assert!(left.starts_with("idle owes=") && left.contains(" as=alpha_") && left.contains(" berth="), "{mode}: {left}");
 
         let beta = stage.boot("beta", &agent);
         beta.says("NOT STARTED: alpha (token ");
@@ -307,6 +308,26 @@ fn a_fence_that_fails_hangs_or_lies_starts_nothing_until_a_person_confirms() {
         assert!(stage.notes().iter().any(|it| it.starts_with("confirmed by=")), "{:?}", stage.notes());
         assert!(stage.confirm(&[], 0).contains("nothing to confirm"));
     }
+}
+
+#[test]
+fn a_silent_host_is_not_forgotten_when_more_have_given_up_than_an_engine_remembers() {
+    let redis = Redis::debian().start().unwrap();
+    let stage = Stage::new(format!("redis://{}/", redis.address()));
+    fs::write(stage.path("mode"), "fails").unwrap();
+    let alpha = stage.boot_and_fall_silent("alpha", &stage.by_our_agent());
+    for attempt in 0..incumbent::engine::Past::KEPT_MAX + 2 {
+        let mut gives_up = stage.boot("gives-up", &[stage.by_our_agent(), words("--fence-give-up 1ms")].concat());
+        assert_eq!(gives_up.ended(), Some(123), "{attempt}: {}", gives_up.said());
+    }
+    assert!(!stage.notes().iter().any(|it| it.starts_with("guarded")), "the record does not reach back to it");
+    let beta = stage.boot("beta", &stage.by_our_agent());
+    beta.says("NOT STARTED: alpha (token ");
+    assert!(alpha.lives() && !stage.runs("beta") && !stage.runs("gives-up"), "{}", stage.log());
+
+    assert!(stage.confirm(&["--host", "alpha", "--yes"], 0).contains("confirmed that alpha is dead"));
+    eventually("the next command runs", || stage.runs("beta"));
+    assert!(stage.confirm(&[], 0).contains("nothing to confirm"));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::elections::raise::token;
 use crate::elections::target::{Target, TargetArguments, answer};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::run::record::{End, Proof, Record, Unsettled, unsettled};
+use crate::run::record::{End, Proof, Record, Unsettled, settle, unsettled};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -61,7 +61,7 @@ async fn confirm(wanted: &ConfirmArguments, console: &mut Console<'_>) -> Result
         let (by, number, whole) = (&it.by, it.token, it.by.as_str());
         if wanted.yes {
             let record = Record::settled(Proof::Confirmed, &target.who());
-            answer(election.annotate(number, &record.to_string())).await.map_err(|why| Failure::changing(&why))?;
+            settle(&election, &board, number, &record).await.map_err(|why| Failure::changing(&why))?;
             writeln!(console.out, "confirmed that {by} is dead: token {number}, {how} ({whole})")?;
         } else {
             writeln!(console.out, "would confirm that {by} is dead: token {number}, {how} ({whole})")?;

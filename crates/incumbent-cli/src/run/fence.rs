@@ -16,7 +16,7 @@ use incumbent_supervisor::berth::Berth;
 use tokio::time::Instant;
 
 use super::fence_agent::{Action, Agent, Options};
-use super::record::{Proof, Record, Unsettled, unsettled};
+use super::record::{Proof, Record, Unsettled, settle, unsettled};
 use super::say;
 use crate::elections::span;
 use crate::elections::target::answer;
@@ -192,6 +192,8 @@ pub(super) struct Takeover<'a> {
     begun: Instant,
     /// Giving the seat back now does not hide a silent leader from whoever comes next.
     pub(super) hides_nobody: bool,
+    /// Those who were silent when that was noted.
+    noted: Vec<Unsettled>,
     /// Hosts that are dead, though that may not be on record yet.
     fenced: BTreeMap<String, Record>,
     failed: BTreeMap<String, Failed>,
@@ -221,6 +223,7 @@ impl<'a> Takeover<'a> {
             here,
             begun: Instant::now(),
             hides_nobody: false,
+            noted: Vec::new(),
             fenced: BTreeMap::new(),
             failed: BTreeMap::new(),
             said: None,
@@ -252,9 +255,11 @@ impl<'a> Takeover<'a> {
             self.hides_nobody = true;
             return Ok(());
         }
-        if !self.hides_nobody {
-            self.note(own, &Record::Idle).await.map_err(blocked)?;
+        if !self.hides_nobody || self.noted != silent {
+            self.hides_nobody = false;
+            answer(self.election.annotate(own, &Record::idle(&silent).to_string())).await.map_err(blocked)?;
             self.hides_nobody = true;
+            self.noted.clone_from(&silent);
         }
         if silent.iter().any(|it| it.reason.is_none()) && self.begun.elapsed() < PAST_LAGS_MAX {
             return Err(Blocked::PastLags);
@@ -263,7 +268,9 @@ impl<'a> Takeover<'a> {
         let mut why_not = Vec::new();
         for it in &silent {
             match self.here.judge(it) {
-                Verdict::Dead(by) => self.note(it.token, &Record::settled(Proof::Dead, by)).await.map_err(blocked)?,
+                Verdict::Dead(by) => {
+                    settle(self.election, &board, it.token, &Record::settled(Proof::Dead, by)).await.map_err(blocked)?;
+                }
                 Verdict::Unknown => hosts.entry(it.by.name()).or_default().push(it),
                 Verdict::Ourselves => why_not.push(format!(
                     "{} (token {}) goes by the name of this host, kept its locks elsewhere, and cannot be fenced from here",
@@ -275,7 +282,7 @@ impl<'a> Takeover<'a> {
             match self.make_sure_of(host, &cases).await {
                 Ok(record) => {
                     for it in cases {
-                        self.note(it.token, &record).await.map_err(blocked)?;
+                        settle(self.election, &board, it.token, &record).await.map_err(blocked)?;
                     }
                 }
                 Err(why) => {
@@ -323,10 +330,6 @@ impl<'a> Takeover<'a> {
         let record = Record::settled(proof, &self.fencing.method.to_string());
         self.fenced.insert(host.to_owned(), record.clone());
         Ok(record)
-    }
-
-    async fn note(&self, token: incumbent::Token, record: &Record) -> Result<(), incumbent::Error> {
-        answer(self.election.annotate(token, &record.to_string())).await
     }
 
     fn complain(&mut self, why: &str) {

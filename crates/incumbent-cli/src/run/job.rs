@@ -156,7 +156,7 @@ impl Task {
 fn records(board: &Board) -> impl Iterator<Item = (Token, Option<Slot>, u64)> + '_ {
     board.notes.iter().filter_map(|note| match Record::read(&note.text)? {
         Record::Done { slot, at } => Some((note.token, slot.map(Slot), at)),
-        Record::Idle | Record::Guarded { .. } | Record::Ended | Record::Settled { .. } => None,
+        Record::Idle { .. } | Record::Guarded { .. } | Record::Ended | Record::Settled { .. } => None,
     })
 }
 

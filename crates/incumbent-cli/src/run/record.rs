@@ -2,17 +2,28 @@
 //!
 //! A note is one line of words, `guarded as=web-1_… berth=8:131`, so that other programs can read it; words that are not known here are passed over. Some engines
 //! write the past of an election a little later than they fill its seat, so a note that says "something runs" counts even before the past tells of that leadership.
+//!
+//! **Problem.** An engine keeps the last 32 leaderships. A silent leader that nobody could fence would leave the record when so many others have been elected and have given up after it, and
+//! whoever comes then would start beside it.
+//!
+//! **Rule.** Who leaves its seat without having started anything notes whom it has left unsettled, all of them. So nobody needs to look further back than to the newest such note.
 
 use std::fmt;
 
 use incumbent::engine::Board;
-use incumbent::{Identity, Token};
+use incumbent::{Election, Error, Identity, Token};
+
+use crate::elections::raise;
+use crate::elections::target::answer;
 
 /// What stands on record for one leadership. The last word counts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Record {
     /// In office, and nothing was started.
-    Idle,
+    Idle {
+        /// All former leaders that were not known to be dead then; `None` if it does not say.
+        owes: Option<Vec<Owed>>,
+    },
     /// A command runs under a guardian, or is about to.
     Guarded {
         /// The leader.
@@ -38,6 +49,14 @@ pub(crate) enum Record {
         /// When, for people.
         at: String,
     },
+}
+
+/// A former leader of whom nobody has made sure yet, as another has noted it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Owed {
+    token: Token,
+    by: Identity,
+    berth: Option<String>,
 }
 
 /// Why a leader that left without a word is believed to be dead.
@@ -70,6 +89,12 @@ impl Proof {
 }
 
 impl Record {
+    /// Nothing was started, and these are left to whoever comes next.
+    pub(crate) fn idle(silent: &[Unsettled]) -> Record {
+        let owed = |it: &Unsettled| Owed { token: it.token, by: it.by.clone(), berth: it.berth.clone() };
+        Record::Idle { owes: Some(silent.iter().map(owed).collect()) }
+    }
+
     /// Settled now.
     pub(crate) fn settled(proof: Proof, by: &str) -> Record {
         let at = crate::elections::describe::time(std::time::SystemTime::now());
@@ -84,7 +109,7 @@ impl Record {
         let fields: Vec<(&str, &str)> = words.filter_map(|it| it.split_once('=')).collect();
         let field = |name: &str| fields.iter().find(|(it, _)| *it == name).map(|(_, value)| (*value).to_owned());
         match first {
-            "idle" => Some(Record::Idle),
+            "idle" => Some(Record::Idle { owes: owed(&fields) }),
             "ended" => Some(Record::Ended),
             "done" => {
                 let slot = field("slot").and_then(|it| it.parse().ok());
@@ -102,7 +127,15 @@ impl Record {
 impl fmt::Display for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Record::Idle => f.write_str("idle"),
+            Record::Idle { owes: None } => f.write_str("idle"),
+            Record::Idle { owes: Some(owes) } if owes.is_empty() => write!(f, "idle owes={NOBODY}"),
+            Record::Idle { owes: Some(owes) } => {
+                f.write_str("idle")?;
+                owes.iter().try_for_each(|Owed { token, by, berth }| {
+                    write!(f, " owes={token} as={}", by.as_str())?;
+                    berth.iter().try_for_each(|it| write!(f, " berth={it}"))
+                })
+            }
             Record::Ended => f.write_str("ended"),
             Record::Done { slot: Some(slot), at } => write!(f, "done slot={slot} at={at}"),
             Record::Done { slot: None, at } => write!(f, "done at={at}"),
@@ -110,6 +143,28 @@ impl fmt::Display for Record {
             Record::Settled { proof, by, at } => write!(f, "{} by={by} at={at}", proof.word()),
         }
     }
+}
+
+/// What an idle leader owes if there is nothing.
+const NOBODY: &str = "nobody";
+
+/// Whom an idle leader owes, each with the words up to the next. `None` if it does not say, or not so that it can be understood: then one looks further back.
+fn owed(fields: &[(&str, &str)]) -> Option<Vec<Owed>> {
+    let mut words = fields.iter().skip_while(|(name, _)| *name != "owes").peekable();
+    let (_, first) = words.peek()?;
+    if *first == NOBODY {
+        return Some(Vec::new());
+    }
+    let mut found = Vec::new();
+    for (name, value) in words {
+        match (*name, found.last_mut()) {
+            ("owes", _) => found.push((raise::token(value).ok()?, None, None)),
+            ("as", Some((_, by @ None, _))) => *by = Some(Identity::stored(*value)),
+            ("berth", Some((_, _, berth @ None))) => *berth = Some((*value).to_owned()),
+            (_, _) => {}
+        }
+    }
+    found.into_iter().map(|(token, by, berth)| Some(Owed { token, by: by?, berth })).collect()
 }
 
 /// A former leader that is not known to be dead.
@@ -145,7 +200,8 @@ impl End {
     }
 }
 
-/// The former leaders that are not known to be dead, newest first: all up to the newest that ran and ended in order, because that one had seen to those before it.
+/// The former leaders that are not known to be dead, newest first: all up to the newest that ran and ended in order, because that one had seen to those before it, or up to one that
+/// has noted whom it left unsettled.
 pub(crate) fn unsettled(board: &Board) -> Vec<Unsettled> {
     let in_office: Vec<Token> = board.leaders.iter().map(|it| it.token).collect();
     let mut tokens: Vec<Token> = board.past.iter().map(|it| it.token).chain(board.notes.iter().map(|it| it.token)).collect();
@@ -156,8 +212,17 @@ pub(crate) fn unsettled(board: &Board) -> Vec<Unsettled> {
         let past = board.past.iter().find(|it| it.token == token);
         let record = board.notes.iter().find(|it| it.token == token).and_then(|it| Record::read(&it.text));
         match (past.map(|it| End::of(&it.reason)), record) {
+            (_, Some(Record::Idle { owes: Some(owes) })) => {
+                found.extend(owes.into_iter().filter(|it| !is_settled(board, it.token)).map(|it| {
+                    let past = board.past.iter().find(|past| past.token == it.token);
+                    // The record may not reach back to it any more.
+                    let reason = past.map_or_else(|| "without a word".to_owned(), |it| it.reason.clone());
+                    Unsettled { token: it.token, by: it.by, reason: Some(reason), berth: it.berth }
+                }));
+                break;
+            }
             // Such a one has settled nothing, and started nothing.
-            (_, Some(Record::Idle)) | (Some(End::Declined), _) => {}
+            (_, Some(Record::Idle { owes: None })) | (Some(End::Declined), _) => {}
             (Some(End::Clean), _) => break,
             (_, Some(Record::Ended | Record::Done { .. } | Record::Settled { .. })) | (None, None) => {}
             (_, Some(Record::Guarded { by, berth })) => {
@@ -170,6 +235,24 @@ pub(crate) fn unsettled(board: &Board) -> Vec<Unsettled> {
         }
     }
     found
+}
+
+fn is_settled(board: &Board, token: Token) -> bool {
+    let record = board.notes.iter().find(|it| it.token == token).and_then(|it| Record::read(&it.text));
+    matches!(record, Some(Record::Ended | Record::Done { .. } | Record::Settled { .. }))
+}
+
+/// Puts on record that a former leader need not be feared any more: with its leadership, and, because the record may not reach back to that, with all who have noted that they owe it.
+pub(crate) async fn settle(election: &Election, board: &Board, token: Token, record: &Record) -> Result<(), Error> {
+    for note in &board.notes {
+        if let Some(Record::Idle { owes: Some(mut owes) }) = Record::read(&note.text)
+            && owes.iter().any(|it| it.token == token)
+        {
+            owes.retain(|it| it.token != token);
+            answer(election.annotate(note.token, &Record::Idle { owes: Some(owes) }.to_string())).await?;
+        }
+    }
+    answer(election.annotate(token, &record.to_string())).await
 }
 
 #[cfg(test)]
@@ -216,8 +299,11 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let by = Identity::stored("web-1_0a1b2c3d_17_0123456789abcdef");
+        let owed = |number, berth: Option<&str>| Owed { token: token(number), by: by.clone(), berth: berth.map(str::to_owned) };
         for record in [
-            Record::Idle,
+            Record::Idle { owes: None },
+            Record::Idle { owes: Some(vec![]) },
+            Record::Idle { owes: Some(vec![owed(41, Some("8:131")), owed(40, None)]) },
             Record::Ended,
             Record::Guarded { by: by.clone(), berth: "8:131".to_owned() },
             Record::settled(Proof::Fenced, "agent:fence_virsh"),
@@ -236,6 +322,10 @@ mod tests {
             Some(Record::Guarded { by: Identity::stored("a"), berth: "1:2".to_owned() }),
             "a later version's words"
         );
+        // Nobody knows whom it owes: one looks further back.
+        for unclear in ["idle owes=", "idle owes=x as=a", "idle owes=41", "idle as=a berth=1:2"] {
+            assert_eq!(Record::read(unclear), Some(Record::Idle { owes: None }), "{unclear}");
+        }
         for other in ["", "done", "fenced", "guarded", "idler", "a person's remark"] {
             assert_eq!(Record::read(other), None, "{other:?}");
         }
@@ -267,10 +357,41 @@ mod tests {
             ("3 c leads; 2 b [guarded as=b berth=1:1]; 1 a lease expired", &[2, 1]),
             ("3 c leads; 2 b resigned; 1 a [guarded as=a berth=1:1]", &[]),
             ("3 c leads; 2 b [idle]; 1 a work finished", &[]),
+            // What one who started nothing has noted counts for all before it, unless it has been settled since.
+            ("9 c leads; 8 b resigned [idle owes=2 as=a berth=1:1 owes=1 as=b]", &[2, 1]),
+            ("9 c leads; 8 b resigned [idle owes=2 as=a owes=1 as=b]; 2 a lease expired [fenced by=x at=y]", &[1]),
+            ("9 c leads; 8 b resigned [idle owes=nobody]; 2 a lease expired", &[]),
+            (
+                "9 d leads; 8 c lease expired; 7 b resigned [idle owes=2 as=a]; 6 b resigned [idle owes=2 as=a owes=1 as=b]",
+                &[8, 2],
+            ),
+            ("9 d leads [idle owes=1 as=a]; 8 c resigned; 7 b resigned [idle owes=1 as=a]", &[]),
         ] {
             let found: Vec<u64> = unsettled(&board(line)).iter().map(|it| it.token.get()).collect();
             assert_eq!(found, feared, "{line}");
         }
+    }
+
+    #[test]
+    fn a_silent_leader_that_has_left_the_record_is_feared_until_it_is_settled() {
+        let mut board = board("1 a lease expired [guarded as=a berth=1:1]");
+        for number in 2..100 {
+            let owed = unsettled(&board);
+            assert_eq!(owed.iter().map(|it| it.token.get()).collect::<Vec<_>>(), [1], "before {number}");
+            // Elected, not able to fence, and gone again, as the engines remember it.
+            board.notes.insert(0, Note { token: token(number), text: Record::idle(&owed).to_string() });
+            let past = Past {
+                identity: Identity::stored("b"),
+                token: token(number),
+                since_ms: 0,
+                until_ms: 0,
+                reason: "resigned".to_owned(),
+            };
+            board.past.insert(0, past);
+            board.notes.truncate(Past::KEPT_MAX);
+            board.past.truncate(Past::KEPT_MAX);
+        }
+        assert_eq!(unsettled(&board)[0].berth.as_deref(), Some("1:1"));
     }
 
     #[test]

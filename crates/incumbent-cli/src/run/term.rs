@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use super::diary::Diary;
 use super::fence::{Fencing, Here, Takeover};
 use super::job::Task;
-use super::record::Record;
+use super::record::{Record, Unsettled, unsettled};
 use super::{OnJeopardy, RunArguments};
 use crate::candidacy::hook::{self, Cut, Hook};
 use crate::candidacy::machine::{Machine, Uncleared, at_the_berth};
@@ -103,7 +103,7 @@ impl Terms<'_> {
             say!(false, "--on-lost: {why}");
         }
         // A seat that is given back says that all is well with those who had it before, unless it is on record that nothing was started.
-        if !hides_nobody && answer(self.election.annotate(token, &Record::Idle.to_string())).await.is_err() {
+        if !hides_nobody && self.say_idle(token).await.is_err() {
             self.leave_berth(is_clear);
             drop(leadership);
             return Ok(served);
@@ -125,6 +125,13 @@ impl Terms<'_> {
             self.say_ended(token).await;
         }
         Ok(served)
+    }
+
+    /// Puts on record that nothing was started, and who has to be made sure of all the same.
+    async fn say_idle(&self, token: Token) -> Result<(), incumbent::Error> {
+        let board = answer(self.election.look()).await?;
+        let silent: Vec<Unsettled> = unsettled(&board).into_iter().filter(|it| it.token < token).collect();
+        answer(self.election.annotate(token, &Record::idle(&silent).to_string())).await
     }
 
     /// Unless we had it, what stands in it is another's: the name of a tree that may live.
