@@ -128,9 +128,12 @@ fn look(pid: &str) -> Option<Process> {
 fn parse(number: i32, stat: &str) -> Option<Process> {
     // The name in brackets may hold anything, brackets too.
     let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace();
-    let is_dead = matches!(fields.next()?, "Z" | "X");
+    let state = fields.next()?;
     let parent = fields.next()?.parse().ok()?;
-    let began = fields.nth(17)?.parse().ok()?;
+    let threads: u32 = fields.nth(15)?.parse().ok()?;
+    let began = fields.nth(1)?.parse().ok()?;
+    // One whose first thread has ended looks like one that has ended, and works on as long as another thread does.
+    let is_dead = state == "X" || state == "Z" && threads <= 1;
     Some(Process { pid: Pid::from_raw(number)?, parent, began, is_dead })
 }
 
@@ -144,6 +147,19 @@ mod tests {
         let process = parse(7, stat).unwrap();
         assert_eq!((process.parent, process.began, process.is_dead), (3, 8812, true));
         assert_eq!(parse(7, "7 (a"), None);
+    }
+
+    #[test]
+    fn who_has_only_lost_its_first_thread_is_not_dead() {
+        let is_dead = |state: &str, threads: u32| {
+            let stat = format!("7 (a) {state} 3 7 7 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 {threads} 0 8812 1000 1\n");
+            parse(7, &stat).unwrap().is_dead
+        };
+        for (state, threads, dead) in
+            [("Z", 2, false), ("Z", 1, true), ("Z", 0, true), ("X", 2, true), ("S", 1, false), ("R", 5, false)]
+        {
+            assert_eq!(is_dead(state, threads), dead, "{state} {threads}");
+        }
     }
 
     #[test]

@@ -29,6 +29,26 @@ fn daemons_that_the_command_leaves_behind_are_dead_when_it_returns() {
     }
 }
 
+/// A process whose first thread has ended, which makes it look like one that has. It leaves its number in the file `z`, and the second thread goes on.
+const HEADLESS: &str = r#"
+perl -MPOSIX -Mthreads -e '
+    threads->create(sub { select undef, undef, undef, 0.01 while 1 });
+    open my $file, ">", "z.new"; print $file $$; close $file; rename "z.new", "z";
+    syscall((POSIX::uname())[4] eq "aarch64" ? 93 : 60, 0)' >/dev/null 2>&1 &
+until [ -e z ] && grep -q "^State:.Z" "/proc/$(cat z)/status"; do sleep 0.01; done
+"#;
+
+#[test]
+fn who_has_only_lost_its_first_thread_is_dead_when_it_returns() {
+    for hold in BOTH {
+        let world = World::new(hold);
+        ends(world.run(&[], &format!("{HEADLESS}exit 5")), 5);
+        let number = world.read("z");
+        let threads = std::fs::read_dir(format!("/proc/{number}/task")).map_or(0, |it| it.count());
+        assert!(threads <= 1, "{hold:?}: {threads} threads of {number} are left");
+    }
+}
+
 #[test]
 fn those_who_end_politely_may_do_so() {
     for hold in BOTH {
