@@ -21,6 +21,7 @@ use rustix::process::{
     setpriority_process, wait,
 };
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
+use tokio::signal::unix::SignalKind;
 
 use crate::cgroup::Cgroup;
 use crate::clock;
@@ -126,7 +127,7 @@ struct Running {
 impl Guardian {
     fn begin(control: UnixStream, stdin: Option<OwnedFd>, charge: Charge) -> io::Result<Guardian> {
         set_child_subreaper(Some(getpid()))?;
-        outlive_hang_up()?;
+        outlive_signals()?;
         // What follows makes it sturdier and may be forbidden; without it it still does its work.
         let _ = rustix::thread::set_name(KERNEL_NAME);
         let oom_score = fs::read_to_string("/proc/self/oom_score_adj").unwrap_or_else(|_| "0".to_owned()).trim().to_owned();
@@ -419,13 +420,25 @@ impl Guardian {
     }
 }
 
-/// When a supervisor is killed whose guardian is stopped, the kernel finds a group of processes without anybody to let it go on: it sends it SIGHUP and SIGCONT. The second is welcome,
-/// and the first would kill whoever is to clean up.
-fn outlive_hang_up() -> io::Result<()> {
+/// Whoever is to clean up must not end before it has, and its way out is the silence of its supervisor. Two that send it signals and mean no harm: a service manager that tells all processes of a
+/// service to end, the command among them, which may need its time to drain; and the kernel, which finds a group of processes without anybody to let it go on when a supervisor is killed whose
+/// guardian is stopped, and sends it SIGHUP and SIGCONT.
+fn outlive_signals() -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let _inside = runtime.enter();
-    // That somebody has listened is enough: what was installed for it stays as long as the process.
-    tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup()).map(drop)
+    for kind in [
+        SignalKind::hangup(),
+        SignalKind::terminate(),
+        SignalKind::interrupt(),
+        SignalKind::quit(),
+        SignalKind::alarm(),
+        SignalKind::user_defined1(),
+        SignalKind::user_defined2(),
+    ] {
+        // That somebody has listened is enough: what was installed for it stays as long as the process, and is not passed on to the command.
+        tokio::signal::unix::signal(kind).map(drop)?;
+    }
+    Ok(())
 }
 
 fn ending(status: WaitStatus) -> Ending {

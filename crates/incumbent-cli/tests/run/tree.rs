@@ -119,6 +119,24 @@ fn a_supervisor_that_is_killed_takes_the_tree_with_it() {
 }
 
 #[test]
+fn where_all_are_told_to_end_at_once_the_guardian_stays_until_the_command_has_drained() {
+    for hold in BOTH {
+        for all in [Signal::TERM, Signal::INT, Signal::QUIT] {
+            let world = World::new(hold);
+            let drain = r#"trap "trap '' TERM INT QUIT; echo draining; sleep 0.2; echo drained; exit 9" TERM INT QUIT; echo "ready $$"; while :; do sleep 0.02; done"#;
+            let run = world.start(&[], drain);
+            let command: u32 = run.hear("ready ").parse().unwrap();
+            for id in [run.guardian(), command, run.id()] {
+                signal(id, all);
+            }
+            run.ends(9);
+            assert!(run.has_said("drained"), "{hold:?} {all:?}: {:?}", run.lines());
+            world.nothing_lives();
+        }
+    }
+}
+
+#[test]
 fn a_guardian_that_is_stopped_when_its_supervisor_is_killed_is_woken_by_the_kernel_and_kills_the_tree() {
     for hold in BOTH {
         let world = World::new(hold);
