@@ -13,7 +13,7 @@ pub(crate) const EXAMPLES: &str = "\
 Examples:
   incumbent who billing --on etcd://127.0.0.1:2379/prod
   incumbent who billing --json | jq -r .leader.value
-  incumbent who billing || test $? = 4 && echo nobody leads";
+  incumbent who billing || { test $? = 4 && echo nobody leads; }";
 
 /// Looks, and prints what was seen.
 pub(crate) async fn run(wanted: &Looking, console: &mut Console<'_>) -> Result<Exit, Failure> {
