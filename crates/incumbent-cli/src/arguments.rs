@@ -17,10 +17,13 @@ use crate::sidecar::{self, SidecarArguments};
 use crate::style::Colour;
 use crate::token::TokenCommand;
 
+/// Wider help is wrapped; an example that is can be copied no more.
+const WIDTH: usize = 100;
+
 const EXAMPLES: &str = "\
 Examples:
   incumbent run nightly -- ./report.sh                      a command on one host at a time
-  incumbent sidecar billing --listen 127.0.0.1:8127         for programs that are not its children, and load balancers
+  incumbent sidecar billing --listen 127.0.0.1:8127         for programs that are no children
   incumbent peer --id 1 --listen 127.0.0.1:7001 --peers 2@127.0.0.1:7002,3@127.0.0.1:7003
   incumbent serve                                           elections for those who run no etcd
   incumbent cluster status                                  how the nodes of the service do
@@ -34,7 +37,7 @@ Examples:
 
 /// Leader election: exactly one process in office, and proof that it is so.
 #[derive(Parser, Debug)]
-#[command(name = "incumbent", version, arg_required_else_help = true, max_term_width = 100)]
+#[command(name = "incumbent", version, arg_required_else_help = true, max_term_width = WIDTH)]
 pub(crate) struct Arguments {
     /// When to colour the output; `auto` heeds NO_COLOR, CLICOLOR and CLICOLOR_FORCE
     #[arg(long = "color", global = true, value_enum, value_name = "WHEN", default_value_t = Colour::Auto)]
@@ -159,6 +162,48 @@ mod tests {
         for command in command().get_subcommands().filter(|it| !it.is_hide_set()) {
             let name = format!("incumbent {}", command.get_name());
             assert!(handbook.contains(&name), "docs/cli.md lacks {name}");
+        }
+    }
+
+    #[test]
+    fn every_command_shows_examples_that_are_not_wrapped() {
+        fn check(command: &clap::Command) {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let is_leaf = command.get_subcommands().next().is_none() && !command.is_hide_set();
+            assert!(!is_leaf || help.contains("Example"), "{} has no example", command.get_name());
+            for line in help.lines().filter(|it| it.starts_with("  ")) {
+                assert!(line.chars().count() <= WIDTH, "{} is wrapped: {line}", command.get_name());
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&command());
+    }
+
+    #[test]
+    fn an_option_stands_under_the_heading_of_its_kind() {
+        for (name, option, heading) in [
+            ("run", "command", None),
+            ("run", "quiet", None),
+            ("run", "on", Some("Engine")),
+            ("run", "chdir", Some("Command")),
+            ("run", "give_up_after", Some("Command")),
+            ("run", "listen", Some("HTTP")),
+            ("run", "once", Some("Schedule")),
+            ("run", "watchdog", Some("Fencing")),
+            ("run", "fence", Some("Fencing")),
+            ("run", "otlp", Some("Traces")),
+            ("sidecar", "listen", Some("HTTP")),
+            ("sidecar", "drain", Some("Program")),
+            ("peer", "ttl", Some("Engine")),
+            ("peer", "id", Some("Group")),
+            ("peer", "http", Some("HTTP")),
+            ("serve", "verbose", None),
+            ("serve", "otlp_share", Some("Traces")),
+        ] {
+            let whole = command();
+            let mut options = whole.find_subcommand(name).unwrap().get_arguments();
+            let option = options.find(|it| it.get_id() == option).unwrap();
+            assert_eq!(option.get_help_heading(), heading, "{name}: {option}");
         }
     }
 

@@ -6,12 +6,12 @@ use std::process::ExitCode;
 pub(crate) const CODES: &str = "\
 Exit codes:
   0    the command did what it was asked
-  1    the command found what it looks for: a violation, a scenario that fails, an ailment, two leaders at once
+  1    the command found what it looks for: a violation, an ailment, two leaders
   2    the command line, or a file that it names, is wrong; nothing was done
   3    a file or stream could not be read or written
   4    nobody leads
   5    the engine could not be reached, or refused; nothing was changed
-  6    it is not known whether it happened, or it has not happened yet: no answer or no new leader came in time
+  6    it is not known whether it happened, or it has not yet: no answer or new leader came in time
   130  interrupted by Ctrl-C or SIGTERM; what was found so far is printed";
 
 /// The table of `incumbent run`, whose codes must not be taken for those of the command.

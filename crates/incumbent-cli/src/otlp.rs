@@ -11,6 +11,7 @@ use crate::failure::Failure;
 const SERVICE_NAME: &str = "OTEL_SERVICE_NAME";
 
 #[derive(clap::Args, Debug)]
+#[command(next_help_heading = "Traces")]
 pub(crate) struct OtlpArguments {
     /// Send traces to this OpenTelemetry collector, by OTLP over HTTP: http://127.0.0.1:4318, or https beyond this machine; else OTEL_EXPORTER_OTLP_ENDPOINT
     #[arg(long, value_name = "URL")]

@@ -20,11 +20,14 @@ use crate::sidecar::{self, SidecarArguments};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  incumbent peer --id 1 --listen 127.0.0.1:7001 --peers 2@127.0.0.1:7002,3@127.0.0.1:7003 --http 127.0.0.1:8001
-  incumbent peer --id 2 --listen 10.0.0.2:7373 --peers 1@10.0.0.1:7373,3@10.0.0.3:7373 --key-file /etc/incumbent/group.key
-  incumbent peer --protocol bully --guard off ...          elects in every part of a split network: says so first
-  incumbent who leader --on peers://10.0.0.1:7373,10.0.0.2:7373/incumbent?key-file=/etc/incumbent/group.key
-  head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \\n' > group.key                          a key for the group
+  incumbent peer --id 1 --listen 127.0.0.1:7001 --peers 2@127.0.0.1:7002,3@127.0.0.1:7003
+  incumbent peer --id 2 --listen 10.0.0.2:7373 --peers 1@10.0.0.1:7373,3@10.0.0.3:7373 \\
+    --key-file /etc/incumbent/group.key --http 127.0.0.1:8002
+  # Elects in every part of a split network: says so first
+  incumbent peer --protocol bully --guard off ...
+  incumbent who leader --on 'peers://10.0.0.1:7373,10.0.0.2:7373/incumbent?key-file=group.key'
+  # A key for the group
+  head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \\n' > group.key
 
 Without a key or certificates every address must be one of this machine's own (127.0.0.1).";
 
@@ -36,64 +39,64 @@ pub(crate) struct PeerArguments {
     #[command(flatten)]
     candidacy: CandidacyArguments,
     /// The number of this node; no other node of the group ever has the same
-    #[arg(long, value_name = "N")]
+    #[arg(long, help_heading = "Group", value_name = "N")]
     id: u32,
     /// Where this node listens for the others
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, help_heading = "Group", value_name = "HOST:PORT")]
     listen: String,
     /// The other nodes
-    #[arg(long, value_name = "N@HOST:PORT", value_delimiter = ',')]
+    #[arg(long, help_heading = "Group", value_name = "N@HOST:PORT", value_delimiter = ',')]
     peers: Vec<Member>,
     /// The name of the group; nodes of others are refused
-    #[arg(long, value_name = "NAME", default_value = "incumbent")]
+    #[arg(long, help_heading = "Group", value_name = "NAME", default_value = "incumbent")]
     group: String,
     /// How they elect: raft, bully, ring or chang-roberts
-    #[arg(long, value_name = "NAME", default_value = "raft")]
+    #[arg(long, help_heading = "Group", value_name = "NAME", default_value = "raft")]
     protocol: String,
     /// How many nodes a leader needs behind it: majority, a number of them, or off, with which a network that splits has several leaders
-    #[arg(long, value_name = "HOW", default_value = "majority")]
+    #[arg(long, help_heading = "Group", value_name = "HOW", default_value = "majority")]
     guard: String,
     /// How long a leader may be silent; also the length of its lease
-    #[arg(long, value_name = "SPAN", value_parser = span::parse, default_value = "1s")]
+    #[arg(long, help_heading = "Group", value_name = "SPAN", value_parser = span::parse, default_value = "1s")]
     patience: Duration,
     /// How long an answer between two nodes may take; else a tenth of the patience, at most 20ms
-    #[arg(long, value_name = "SPAN", value_parser = span::parse)]
+    #[arg(long, help_heading = "Group", value_name = "SPAN", value_parser = span::parse)]
     reply: Option<Duration>,
     /// Where this node keeps its term and votes; else a folder of the group and the id in /var/lib/incumbent or the XDG state folder
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, help_heading = "Group", value_name = "DIR")]
     data: Option<PathBuf>,
     /// A secret that all nodes share: 64 hexadecimal digits in a file
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["ca", "cert", "key"])]
+    #[arg(long, help_heading = "Group", value_name = "FILE", conflicts_with_all = ["ca", "cert", "key"])]
     key_file: Option<PathBuf>,
     /// Who signs the certificates of the nodes
-    #[arg(long, value_name = "FILE", requires_all = ["cert", "key"])]
+    #[arg(long, help_heading = "Group", value_name = "FILE", requires_all = ["cert", "key"])]
     ca: Option<PathBuf>,
     /// The certificate of this node
-    #[arg(long, value_name = "FILE", requires_all = ["ca", "key"])]
+    #[arg(long, help_heading = "Group", value_name = "FILE", requires_all = ["ca", "key"])]
     cert: Option<PathBuf>,
     /// Its key
-    #[arg(long, value_name = "FILE", requires_all = ["ca", "cert"])]
+    #[arg(long, help_heading = "Group", value_name = "FILE", requires_all = ["ca", "cert"])]
     key: Option<PathBuf>,
     /// What proves a leader's process dead: refused (its machine ends and refuses connections) or lease; else refused if all addresses are this machine's
-    #[arg(long, value_name = "HOW")]
+    #[arg(long, help_heading = "Group", value_name = "HOW")]
     death: Option<String>,
     /// Another process acts on the word of this one, and may go on when this one dies: its lease is always waited out
-    #[arg(long)]
+    #[arg(long, help_heading = "Group")]
     work_elsewhere: bool,
     /// This node is new to a group that exists; it was or will be added with `incumbent members --add`
-    #[arg(long)]
+    #[arg(long, help_heading = "Group")]
     join: bool,
     /// Record what this node does there, a line of JSON each
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = "Group", value_name = "FILE")]
     trace: Option<PathBuf>,
     /// Where to answer HTTP; port 0 is any that is free, and the first line printed says which
-    #[arg(long, value_name = "HOST:PORT", default_value_t = HTTP_DEFAULT)]
+    #[arg(long, help_heading = "HTTP", value_name = "HOST:PORT", default_value_t = HTTP_DEFAULT)]
     http: SocketAddr,
     /// Answer HTTP on other addresses than those of this machine, though without TLS and users anybody there can make it resign
-    #[arg(long)]
+    #[arg(long, help_heading = "HTTP")]
     unprotected: bool,
     /// Keep a file there while leading, with the token and the deadline; no other process may use the same
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, help_heading = "Program", value_name = "PATH")]
     file: Option<PathBuf>,
 }
 

@@ -22,13 +22,21 @@ use crate::service::cluster::place;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  incumbent serve                                          one node, for this machine alone
-  incumbent run nightly --on incumbent:// -- ./report.sh   an election on it
-  incumbent serve --node 1 --peer-listen 10.0.0.1:7273 --peers 2@10.0.0.2:7273,3@10.0.0.3:7273 --key-file /etc/incumbent/nodes.key
-  incumbent serve --node 4 --join --peer-listen 10.0.0.4:7273 --peers 1@10.0.0.1:7273,2@10.0.0.2:7273,3@10.0.0.3:7273 --key-file ...
-  incumbent serve --listen 0.0.0.0:7272 --advertise n1.example.org:7272 --tls-cert node.pem --tls-key node.key --tokens /etc/incumbent/tokens
-  incumbent serve --otlp http://127.0.0.1:4318                                                traces for a collector on this machine
-  head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \\n' > nodes.key                          a key for the nodes
+  # One node, for this machine alone, and an election on it
+  incumbent serve
+  incumbent run nightly --on incumbent:// -- ./report.sh
+  # One of three nodes, and a fourth that joins them
+  incumbent serve --node 1 --peer-listen 10.0.0.1:7273 --peers 2@10.0.0.2:7273,3@10.0.0.3:7273 \\
+    --key-file /etc/incumbent/nodes.key
+  incumbent serve --node 4 --join --peer-listen 10.0.0.4:7273 --peers 1@10.0.0.1:7273 \\
+    --key-file /etc/incumbent/nodes.key
+  # For clients on other machines
+  incumbent serve --listen 0.0.0.0:7272 --advertise n1.example.org:7272 \\
+    --tls-cert node.pem --tls-key node.key --tokens /etc/incumbent/tokens
+  # Traces for a collector on this machine
+  incumbent serve --otlp http://127.0.0.1:4318
+  # A key for the nodes
+  head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \\n' > nodes.key
 
 Of three nodes two must be up and reach each other, of five three. SIGTERM gives the lead away first, and no request is lost by it.";
 
@@ -85,14 +93,14 @@ pub(crate) struct ServeArguments {
     /// Who may do what: names, digests of their tokens, and their rights; beyond this machine there must be such a file
     #[arg(long, value_name = "FILE")]
     tokens: Option<PathBuf>,
-    #[command(flatten)]
-    otlp: OtlpArguments,
     /// Say nothing of changes on the standard error, but what is wrong
     #[arg(long, short)]
     quiet: bool,
     /// Say what happens, step by step
     #[arg(long, short, conflicts_with = "quiet")]
     verbose: bool,
+    #[command(flatten)]
+    otlp: OtlpArguments,
 }
 
 /// Serves until told to stop.

@@ -13,7 +13,8 @@ pub(crate) const EXAMPLES: &str = "\
 Examples:
   incumbent token new billing --campaign billing/ --read config/billing/
   incumbent token new prober --observe ''                   an empty prefix is good for all
-  incumbent token new root --admin '' > new                 then: head -1 new > root.token; tail -1 new >> /etc/incumbent/tokens; rm new
+  incumbent token new root --admin '' > new
+  head -1 new > root.token; tail -1 new >> /etc/incumbent/tokens; rm new
   incumbent token new ci --write deploy/ --json | jq -r .line >> /etc/incumbent/tokens
 
 The first line is the secret, for its owner alone: INCUMBENT_PASSWORD, or password-file=FILE in the URL. The second goes into the file of tokens

@@ -12,7 +12,7 @@ use crate::table::{Side, Table};
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   incumbent members --on peers://10.0.0.1:7373,10.0.0.2:7373/prod?key-file=/etc/incumbent/group.key
-  incumbent members --add 4@10.0.0.4:7373      then start node 4 with `incumbent peer --id 4 --join ...`
+  incumbent members --add 4@10.0.0.4:7373      then: incumbent peer --id 4 --join ...
   incumbent members --remove 2                 its id is not used again
   incumbent members --json | jq '.lines[] | select(.state != \"up\")'";
 

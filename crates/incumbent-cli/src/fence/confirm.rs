@@ -16,7 +16,7 @@ use crate::run::record::{End, Proof, Record, Unsettled, settle, unsettled};
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   incumbent fence confirm billing                      what there is to confirm; changes nothing
-  incumbent fence confirm billing --host web-1 --yes   web-1 is dead: nothing that it ran can act any more
+  incumbent fence confirm billing --host web-1 --yes   web-1 is dead: what it ran cannot act
   incumbent fence confirm billing --token 42 --yes";
 
 #[derive(clap::Args, Debug)]

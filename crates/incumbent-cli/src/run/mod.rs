@@ -40,13 +40,18 @@ use crate::otlp::OtlpArguments;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  incumbent run nightly -- ./report.sh                                on this machine: no server, no configuration
-  incumbent run worker --on etcd://10.0.0.1:2379/prod -- ./worker     on one of several hosts
-  incumbent run worker --restart on-failure -- ./worker --queue mail  and again when it fails, here or elsewhere
-  incumbent run nightly --at 02:30 -- ./report.sh                     every night, on one host
-  incumbent run nightly --once=12h -- ./report.sh                     from cron on every host: one of them does it
-  incumbent run db --on-jeopardy freeze --ttl 10s -- ./writer         a blip of the engine costs no restart
-  incumbent run db --fence agent:virsh --fence-options f -- ./writer  a host that falls silent is turned off first
+  # On this machine: no server, no configuration
+  incumbent run nightly -- ./report.sh
+  # On one of several hosts; and again when it fails, here or elsewhere
+  incumbent run worker --on etcd://10.0.0.1:2379/prod -- ./worker
+  incumbent run worker --restart on-failure -- ./worker --queue mail
+  # Every night, on one host; and from cron on every host: one of them does it
+  incumbent run nightly --at 02:30 -- ./report.sh
+  incumbent run nightly --once=12h -- ./report.sh
+  # A blip of the engine costs no restart
+  incumbent run db --on-jeopardy freeze --ttl 10s -- ./writer
+  # A host that falls silent is turned off first
+  incumbent run db --fence agent:virsh --fence-options f -- ./writer
 
 The command sees INCUMBENT_ELECTION, INCUMBENT_TOKEN, INCUMBENT_IDENTITY and INCUMBENT_SOCKET.";
 
@@ -60,55 +65,55 @@ pub(crate) struct RunArguments {
     #[command(flatten)]
     pub(crate) candidacy: CandidacyArguments,
     /// The command and its arguments
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    #[arg(last = true, required = true, value_name = "COMMAND", help_heading = None::<&str>)]
     pub(crate) command: Vec<OsString>,
     /// Where the command runs; a relative path of it counts from there
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, help_heading = "Command", value_name = "DIR")]
     pub(crate) chdir: Option<PathBuf>,
     /// How long the command may take to end after it was told to, before it is killed; never longer than the lease allows
-    #[arg(long, value_name = "SPAN", value_parser = span::parse, default_value = "10s")]
+    #[arg(long, help_heading = "Command", value_name = "SPAN", value_parser = span::parse, default_value = "10s")]
     pub(crate) grace: Duration,
     /// When the engine does not answer: let the command run until it must stop, or freeze it until the engine answers again
-    #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnJeopardy::Run)]
+    #[arg(long, help_heading = "Command", value_enum, value_name = "WHAT", default_value_t = OnJeopardy::Run)]
     pub(crate) on_jeopardy: OnJeopardy,
     /// After the leadership was lost or given away: contend again, or exit
-    #[arg(long, value_enum, value_name = "WHAT", default_value_t = AfterLoss::Contend)]
+    #[arg(long, help_heading = "Command", value_enum, value_name = "WHAT", default_value_t = AfterLoss::Contend)]
     pub(crate) after_loss: AfterLoss,
     /// When the command has ended by itself: whether it is run again, here or wherever the seat goes
-    #[arg(long, value_enum, value_name = "WHEN", default_value_t = Restart::Never)]
+    #[arg(long, help_heading = "Command", value_enum, value_name = "WHEN", default_value_t = Restart::Never)]
     pub(crate) restart: Restart,
     /// How long to wait before contending again after the command has ended; doubles with each failure up to a minute
-    #[arg(long, value_name = "SPAN", value_parser = span::parse, default_value = "1s")]
+    #[arg(long, help_heading = "Command", value_name = "SPAN", value_parser = span::parse, default_value = "1s")]
     pub(crate) back_off: Duration,
     /// Give up after so many failures of the command one after the other
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, help_heading = "Command", value_name = "COUNT")]
     pub(crate) give_up_after: Option<u32>,
     /// Answer health checks and questions over HTTP here too, as `incumbent sidecar` does; port 0 is any that is free
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, help_heading = "HTTP", value_name = "HOST:PORT")]
     pub(crate) listen: Option<SocketAddr>,
     /// Listen on other addresses than those of this machine, though without TLS and users anybody there can make it resign
-    #[arg(long, requires = "listen")]
+    #[arg(long, help_heading = "HTTP", requires = "listen")]
     pub(crate) unprotected: bool,
     /// Let the kernel drop whatever the command sends after the deadline (needs root, or CAP_BPF and CAP_NET_ADMIN); refused where it cannot
-    #[arg(long)]
+    #[arg(long, help_heading = "Fencing")]
     pub(crate) network_fence: bool,
     /// A watchdog device such as /dev/watchdog, which resets the machine if the command outlives its lease
-    #[arg(long, value_name = "DEVICE")]
+    #[arg(long, help_heading = "Fencing", value_name = "DEVICE")]
     pub(crate) watchdog: Option<PathBuf>,
     /// The timeout that the watchdog has been set to, if the kernel does not tell
-    #[arg(long, value_name = "SPAN", value_parser = span::parse, requires = "watchdog")]
+    #[arg(long, help_heading = "Fencing", value_name = "SPAN", value_parser = span::parse, requires = "watchdog")]
     pub(crate) watchdog_timeout: Option<Duration>,
     /// Do it once: if somebody has done it within this time (1h unless said, as in --once=12h), exit with 0. Done is an exit code of 0
-    #[arg(long, value_name = "SPAN", value_parser = span::parse, num_args = 0..=1, require_equals = true, default_missing_value = "1h", conflicts_with_all = ["every", "at"])]
+    #[arg(long, help_heading = "Schedule", value_name = "SPAN", value_parser = span::parse, num_args = 0..=1, require_equals = true, default_missing_value = "1h", conflicts_with_all = ["every", "at"])]
     pub(crate) once: Option<Duration>,
     /// Stay, and do it once in every span of time, counted from 1970 in UTC: 15m, 1h, 1d
-    #[arg(long, value_name = "SPAN", value_parser = span::parse, conflicts_with = "at")]
+    #[arg(long, help_heading = "Schedule", value_name = "SPAN", value_parser = span::parse, conflicts_with = "at")]
     pub(crate) every: Option<Duration>,
     /// Stay, and do it once a day at this time, or these, in UTC: 02:30, or 06:00,18:00
-    #[arg(long, value_name = "TIMES")]
+    #[arg(long, help_heading = "Schedule", value_name = "TIMES")]
     pub(crate) at: Option<String>,
     /// What to do about times at which no host was there to do it
-    #[arg(long, value_enum, value_name = "WHICH", default_value_t = CatchUp::Last)]
+    #[arg(long, help_heading = "Schedule", value_enum, value_name = "WHICH", default_value_t = CatchUp::Last)]
     pub(crate) catch_up: CatchUp,
     #[command(flatten)]
     pub(crate) fence: fence::FenceArguments,

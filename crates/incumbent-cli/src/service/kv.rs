@@ -25,21 +25,57 @@ Examples:
   incumbent kv put config/size 10                           then: incumbent kv get config/size
   incumbent kv get config/ --prefix --json                  all below, with versions and revisions
   incumbent kv put config/size 11 --if-version 1            refused if somebody was faster
-  incumbent kv put report done --holding nightly=\"$INCUMBENT_TOKEN\"     refused if another leads by now
+  # Refused if another leads by now
+  incumbent kv put report done --holding nightly=\"$INCUMBENT_TOKEN\"
   incumbent kv txn --if absent:a --if holds:nightly=65536 --then put:a=1 --else get:a
   incumbent kv watch config/ --prefix                       a line whenever something changes there";
+
+const GET_EXAMPLES: &str = "\
+Examples:
+  incumbent kv get config/size
+  incumbent kv get config/ --prefix --json                  all below, with versions and revisions
+  incumbent kv get config/size --revision 41                as it was then
+  incumbent kv get config/size --local                      also when no majority is up; may be old
+
+If there is no such key it ends with 1.";
+
+const PUT_EXAMPLES: &str = "\
+Examples:
+  incumbent kv put config/size 10
+  incumbent kv put config/site - < site.json
+  incumbent kv put config/size 11 --if-version 1            refused if somebody was faster
+  # Refused if another leads by now
+  incumbent kv put report done --holding nightly=\"$INCUMBENT_TOKEN\"
+
+If a guard does not hold it ends with 1, and nothing is written.";
+
+const DEL_EXAMPLES: &str = "\
+Examples:
+  incumbent kv del config/size
+  incumbent kv del config/ --prefix";
+
+const WATCH_EXAMPLES: &str = "\
+Examples:
+  incumbent kv watch config/ --prefix                       a line whenever something changes there
+  incumbent kv watch config/size --count 1                  ends after one change
+  incumbent kv watch config/ --prefix --from 41 --json      what has changed since, then all new";
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum KvCommand {
     /// Print the value of a key, or all keys that begin so
+    #[command(after_help = GET_EXAMPLES)]
     Get(GetArguments),
     /// Write a key
+    #[command(after_help = PUT_EXAMPLES)]
     Put(PutArguments),
     /// Delete a key, or all keys that begin so
+    #[command(after_help = DEL_EXAMPLES)]
     Del(DelArguments),
     /// Do several things at once, if all guards hold
+    #[command(after_help = txn::EXAMPLES)]
     Txn(txn::TxnArguments),
     /// Print whenever a key changes
+    #[command(after_help = WATCH_EXAMPLES)]
     Watch(WatchArguments),
 }
 

@@ -19,8 +19,8 @@ Examples:
 
 pub(crate) const SESSIONS_EXAMPLES: &str = "\
 Examples:
-  incumbent sessions                                        whose they are, and how long each is kept
-  incumbent sessions --end 42                               its seats and keys go: their owner may still be at work";
+  incumbent sessions                                        whose, and how long each is kept
+  incumbent sessions --end 42                               its seats and keys go with it";
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct ElectionsArguments {

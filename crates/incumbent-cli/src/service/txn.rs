@@ -15,6 +15,15 @@ use crate::elections::target::TargetArguments;
 use crate::exit::Exit;
 use crate::failure::Failure;
 
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  incumbent kv txn --if absent:a --then put:a=1 --else get:a
+  incumbent kv txn --if version:config/size=1 --then put:config/size=11 --then put:config/by=me
+  # Refused if another leads by now
+  incumbent kv txn --if holds:nightly=\"$INCUMBENT_TOKEN\" --then put:report=done
+
+If a guard does not hold, --else is done, and it ends with 1.";
+
 #[derive(clap::Args, Debug)]
 pub(crate) struct TxnArguments {
     /// A guard: absent:KEY, exists:KEY, version:KEY=N, modified:KEY=REVISION, value:KEY=VALUE, holds:ELECTION=TOKEN

@@ -28,11 +28,16 @@ use crate::office::{Office, Stops};
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   incumbent sidecar billing --on etcd://10.0.0.1:2379/prod
-  curl -f http://127.0.0.1:8127/primary                    succeeds on the leader, and never past its deadline
-  curl -N http://127.0.0.1:8127/events                     a line whenever somebody else leads, or nobody does
-  curl -X POST http://127.0.0.1:8127/stopped               the program has stopped: the seat is given back at once
-  incumbent sidecar vip --no-drain --on-elected 'vip up' --on-lost 'vip down'    hooks alone do the work
-  incumbent sidecar billing --file /run/billing/leader.json                      for programs that read a file
+  # Succeeds on the leader, and never past its deadline
+  curl -f http://127.0.0.1:8127/primary
+  # A line whenever somebody else leads, or nobody does
+  curl -N http://127.0.0.1:8127/events
+  # The program has stopped: the seat is given back at once
+  curl -X POST http://127.0.0.1:8127/stopped
+  # Hooks alone do the work
+  incumbent sidecar vip --no-drain --on-elected 'vip up' --on-lost 'vip down'
+  # For programs that read a file
+  incumbent sidecar billing --file /run/billing/leader.json
 
 Without POST /stopped, or --no-drain, the others wait until the lease has ended.";
 
@@ -47,19 +52,19 @@ pub(crate) struct SidecarArguments {
     #[command(flatten)]
     pub(crate) candidacy: CandidacyArguments,
     /// Where to answer; port 0 is any that is free, and the first line printed says which
-    #[arg(long, value_name = "HOST:PORT", default_value_t = LISTEN_DEFAULT)]
+    #[arg(long, help_heading = "HTTP", value_name = "HOST:PORT", default_value_t = LISTEN_DEFAULT)]
     pub(crate) listen: SocketAddr,
     /// Listen on other addresses than those of this machine, though without TLS and users anybody there can make it resign
-    #[arg(long)]
+    #[arg(long, help_heading = "HTTP")]
     pub(crate) unprotected: bool,
     /// How long the program has to say POST /stopped once it is told to stop; never longer than the lease allows
-    #[arg(long, value_name = "SPAN", value_parser = span::parse, default_value = "10s")]
+    #[arg(long, help_heading = "Program", value_name = "SPAN", value_parser = span::parse, default_value = "10s")]
     pub(crate) drain: Duration,
     /// Nobody will say POST /stopped: whatever was done by the leader has stopped when /primary says 503 and --on-lost has ended well
-    #[arg(long, conflicts_with = "drain")]
+    #[arg(long, help_heading = "Program", conflicts_with = "drain")]
     pub(crate) no_drain: bool,
     /// Keep a file there while leading, with the token and the deadline; no other process may use the same
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, help_heading = "Program", value_name = "PATH")]
     pub(crate) file: Option<PathBuf>,
 }
 

@@ -26,12 +26,14 @@ use crate::failure::Failure;
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   incumbent cluster status                                  on the service of this machine
-  incumbent cluster status --on incumbent://10.0.0.1,10.0.0.2,10.0.0.3?ca=/etc/incumbent/ca.pem --json
-  incumbent cluster add 4 --peer 10.0.0.4:7273 --client 10.0.0.4:7272     node 4 runs already, with `incumbent serve --node 4 --join ...`
+  incumbent cluster status --on 'incumbent://10.0.0.1,10.0.0.2?ca=/etc/incumbent/ca.pem' --json
+  # Node 4 runs already: incumbent serve --node 4 --join ...
+  incumbent cluster add 4 --peer 10.0.0.4:7273 --client 10.0.0.4:7272
   incumbent cluster remove 2                                its number is not used again
   incumbent cluster transfer --to 3                         before node 1 is taken down
   incumbent cluster snapshot /backup/incumbent-monday       all of it, while it serves
-  incumbent cluster restore /backup/incumbent-monday --data /var/lib/incumbent/new-1 --cluster new --node 1 --peers 2@10.0.0.2:7273,3@10.0.0.3:7273";
+  incumbent cluster restore /backup/incumbent-monday --data /var/lib/incumbent/new-1 \\
+    --cluster new --node 1 --peers 2@10.0.0.2:7273,3@10.0.0.3:7273";
 
 /// How long `add` waits for the node to vote.
 const VOTES_WITHIN: &str = "1m";
@@ -47,7 +49,7 @@ pub(crate) enum ClusterCommand {
     Status(status::StatusArguments),
     /// Make a node a member: it learns what the others know, then it votes
     #[command(
-        after_help = "Examples:\n  incumbent serve --node 4 --join --peer-listen 10.0.0.4:7273 --peers 1@10.0.0.1:7273 --key-file nodes.key &\n  incumbent cluster add 4 --peer 10.0.0.4:7273 --client 10.0.0.4:7272\n\nOf a member it changes the addresses. If the node does not vote in time, the command ends with 6, and the node will vote all the same."
+        after_help = "Examples:\n  incumbent serve --node 4 --join --peer-listen 10.0.0.4:7273 --peers 1@10.0.0.1:7273 \\\n    --key-file nodes.key &\n  incumbent cluster add 4 --peer 10.0.0.4:7273 --client 10.0.0.4:7272\n\nOf a member it changes the addresses. If the node does not vote in time, the command ends with 6, and the node will vote all the same."
     )]
     Add(AddArguments),
     /// Leave a node out for good
@@ -67,7 +69,7 @@ pub(crate) enum ClusterCommand {
     Snapshot(copies::SnapshotArguments),
     /// Make the directory of a node of a new cluster, which begins with a backup
     #[command(
-        after_help = "Example, on each node with its own number, and with the same file:\n  incumbent cluster restore backup --data /var/lib/incumbent/new-1 --cluster new --node 1 --peers 2@10.0.0.2:7273,3@10.0.0.3:7273\n\nStop the old nodes first. The new cluster has another name, and all its tokens are greater than those of the old one."
+        after_help = "Example, on each node with its own number, and with the same file:\n  incumbent cluster restore backup --data /var/lib/incumbent/new-1 \\\n    --cluster new --node 1 --peers 2@10.0.0.2:7273,3@10.0.0.3:7273\n\nStop the old nodes first. The new cluster has another name, and all its tokens are greater than those of the old one."
     )]
     Restore(RestoreArguments),
 }
