@@ -346,6 +346,10 @@ fn it_hands_over_to_whom_it_is_asked_and_publishes_what_it_is_given() {
     assert_eq!(first.ask("POST", "/handover", " ").0, 400);
     assert_eq!(first.ask("PUT", "/value", &"x".repeat(65 * 1024)).0, 400);
     assert_eq!(second.ask("POST", "/handover", "web-3").0, 409, "it does not lead");
+    let (code, why) = first.ask("POST", "/handover", "web-9");
+    assert!(code == 404 && why.contains("web-2") && why.contains("/resign"), "{code} {why}");
+    assert_eq!(first.ask("POST", "/handover", "web-1").0, 409, "it leads already");
+    assert!(first.is_primary(), "for nobody nothing is stopped");
     assert_eq!(first.ask("POST", "/handover?to=web%2D3", "").0, 202);
     third.leads();
     assert_eq!(third.ask("POST", "/handover", "web-2\n").0, 202);

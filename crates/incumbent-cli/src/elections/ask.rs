@@ -103,7 +103,7 @@ async fn ask(wanted: &AskArguments, demand: Demand, console: &mut Console<'_>) -
             return tell(wanted, &demand, Some(leader), &Outcome::Already, console);
         }
         if election.guarantees().lists_candidates {
-            waits(&before, to, &wanted.election)?;
+            waits(&before, to, &wanted.election).map_err(|what| Failure::Engine { what, exit: Exit::Usage })?;
         }
     }
     let begun = clock::now();
@@ -144,18 +144,18 @@ async fn wait(
     }
 }
 
-fn is_called(identity: &incumbent::Identity, name: &str) -> bool {
+pub(crate) fn is_called(identity: &incumbent::Identity, name: &str) -> bool {
     identity.name() == name || identity.as_str() == name
 }
 
 /// A hand-over to nobody would leave the seat empty for a while: better to say so before.
-fn waits(board: &Board, to: &str, election: &str) -> Result<(), Failure> {
+pub(crate) fn waits(board: &Board, to: &str, election: &str) -> Result<(), String> {
     if board.candidates.iter().any(|it| is_called(&it.identity, to)) {
         return Ok(());
     }
     let names: Vec<&str> = board.candidates.iter().map(|it| it.identity.name()).collect();
     let others = if names.is_empty() { "nobody waits".to_owned() } else { format!("there wait {}", names.join(", ")) };
-    Err(Failure::Engine { what: format!("no candidate {to:?} waits for {election}: {others}"), exit: Exit::Usage })
+    Err(format!("no candidate {to:?} waits for {election}: {others}"))
 }
 
 fn tell(

@@ -8,7 +8,7 @@ pub(crate) mod log;
 pub(crate) mod span;
 pub(crate) mod target;
 
-mod ask;
+pub(crate) mod ask;
 mod candidates;
 mod doctor;
 mod drill;

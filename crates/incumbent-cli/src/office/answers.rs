@@ -14,13 +14,13 @@ use tokio::sync::{oneshot, watch};
 
 use super::door::Reach;
 use super::{Asked, Desk, Stage, Stops, Term, events};
-use crate::elections::describe;
+use crate::elections::{ask, describe};
 
 /// Longer ones are no values, and no names.
 const BODY_MAX: usize = 64 * 1024;
 /// A body that has not come by then never will.
 const BODY_WITHIN: Duration = Duration::from_secs(10);
-/// The first look at an engine that does not answer is not waited for any longer.
+/// A look at an engine that does not answer is not waited for any longer.
 const LOOK_WITHIN: Duration = Duration::from_secs(2);
 
 const QUESTIONS: &str = "ask GET /leader, GET /status, GET /remaining, GET /primary, GET /standby, GET /live, GET /metrics, GET /events, POST /resign, POST /handover (body or ?to=: a candidate's name), \
@@ -141,7 +141,10 @@ impl Desk {
                     None => body(request).await,
                 };
                 match to.as_deref().map(str::trim) {
-                    Some(to) if !to.is_empty() => term.pass(Asked::HandOver(to.to_owned())),
+                    Some(to) if !to.is_empty() => match self.can_follow(to, &term).await {
+                        Ok(()) => term.pass(Asked::HandOver(to.to_owned())),
+                        Err(refused) => refused,
+                    },
                     Some(_) | None => {
                         Answer::text(StatusCode::BAD_REQUEST, "say to whom, in the body or as ?to=: a candidate's name")
                     }
@@ -166,6 +169,30 @@ impl Desk {
                 (Stops::AreSaid, Some(term)) => term.hear_of_stop(parameter(request.uri(), "token").as_deref()),
             },
             (_, _) => Answer::text(StatusCode::NOT_FOUND, QUESTIONS),
+        }
+    }
+
+    /// Whether somebody of this name can take the seat: for nobody the work is not stopped.
+    async fn can_follow(&self, to: &str, term: &Term) -> Result<(), Answer> {
+        if ask::is_called(&term.identity, to) {
+            return Err(Answer::text(StatusCode::CONFLICT, format!("{to} leads already")));
+        }
+        let unseen = |why: &str| {
+            let what = format!(
+                "cannot see whether {to} waits, for {why}: ask again, or POST /resign to leave the seat to whoever is next"
+            );
+            Answer::text(StatusCode::SERVICE_UNAVAILABLE, what)
+        };
+        let election = self.electorate.get().ok_or_else(|| unseen("the engine has not answered yet"))?;
+        if !election.guarantees().lists_candidates {
+            return Ok(());
+        }
+        match tokio::time::timeout(LOOK_WITHIN, election.look()).await {
+            Ok(Ok(board)) => ask::waits(&board, to, &self.election).map_err(|what| {
+                Answer::text(StatusCode::NOT_FOUND, format!("{what}; POST /resign leaves the seat to whoever is next"))
+            }),
+            Ok(Err(why)) => Err(unseen(&why.to_string())),
+            Err(_) => Err(unseen("the engine does not answer")),
         }
     }
 
