@@ -258,6 +258,8 @@ fn mistakes_are_told_in_one_line_and_nothing_is_made() {
     for (words, word) in [
         (&["cluster", "remove", "1"][..], "the only one"),
         (&["cluster", "transfer"], "no other node"),
+        (&["cluster", "remove", "77"], "node 77 is no member"),
+        (&["cluster", "add", "1", "--peer", "127.0.0.1:1"], "says itself where it is"),
         (&["cluster", "add", "2", "--peer", "127.0.0.1:1"], "start it there"),
         (&["cluster", "add", "7", "--peer", &site.addresses[0].1.to_string()], "correct the number"),
     ] {

@@ -296,6 +296,9 @@ async fn a_majority_is_not_given_away_unless_it_is_forced() {
     }
     let to = TransferLeadership { to: Some(1) };
     assert_eq!(town.administer(Administration::Transfer(to)).await, Attended::Leader(1));
+    assert!(refusal(town.remove(77, true).await).contains("node 77 is no member"));
+    assert!(refusal(town.administer(add(1, &nowhere)).await).contains("says itself where it is"), "it leads");
+    assert_eq!(change(town.administer(add(1, &town.place(1))).await), Membership::Voter, "it is there already");
     assert_eq!(town.leader().await, 1);
     for node in [4, 5] {
         town.nodes.remove(&node);

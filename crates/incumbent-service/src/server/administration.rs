@@ -157,10 +157,16 @@ impl Office {
         let member = Member { peer: peer.clone(), client, release: known.release.clone(), shall_vote: true };
         if status.roll.voters().contains(&node) {
             // It is one already: it may have moved.
-            if node != status.node && member.peer != known.peer {
+            let moved = (&member.peer, &member.client) != (&known.peer, &known.client);
+            if moved && node == status.node {
+                return refused(format!(
+                    "node {node} leads, and says itself where it is: it would take back any other address; start it with the new one"
+                ));
+            }
+            if member.peer != known.peer {
                 self.probe(&status, node, &peer).await?;
             }
-            if (&member.peer, &member.client) != (&known.peer, &known.client) {
+            if moved {
                 self.submit(members::record(node, &Member { shall_vote: known.shall_vote, ..member })).await?;
             }
             return Ok(change_of(&self.look().await?, node));
@@ -239,10 +245,15 @@ impl Office {
             }
             self.change(Step::Remove(node)).await?;
         }
-        if status.members.contains_key(&node) {
+        let is_recorded = status.members.contains_key(&node);
+        if is_recorded {
             self.submit(members::erase(node)).await?;
         }
         Ok(change_of(&self.look().await?, node))
+        // Whoever was removed before is remembered, by the directory that it had: that may be asked again.
+        if !status.roll.contains(node) && !is_recorded && status.known.iter().all(|it| it.node != node) {
+            return refused(format!("node {node} is no member, and was none that was ever heard: see the status of the cluster"));
+        }
     }
 
     // Who leads.
