@@ -583,14 +583,15 @@ impl Driver {
             }
             Effect::Install(snapshot) => self.install(&snapshot),
             Effect::Role(role) => {
-                tracing::info!(node = %self.me, term = %role.term, leader = ?role.leader, leads = role.leads, "who leads");
+                tracing::info!(node = %self.me, term = %role.term, leader = %members::listed(&role.leader), leads = role.leads, "who leads");
                 self.leaderships.change(role, self.condition());
                 self.role = role;
                 self.tell_clients();
                 self.roles.send_replace(role);
             }
             Effect::Members { index, roll } => {
-                tracing::info!(node = %self.me, index, ?roll, "the members have changed");
+                let [voters, learners, leaving] = [roll.voters(), roll.learners(), roll.outgoing()].map(members::listed);
+                tracing::info!(node = %self.me, index, %voters, %learners, %leaving, "the members have changed");
                 if self.is_member && !roll.contains(self.me) {
                     self.be_removed(&format!("at entry {index}"));
                 }

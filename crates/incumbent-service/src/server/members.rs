@@ -55,6 +55,12 @@ fn key(node: NodeId) -> String {
     format!("{MEMBERS}{}", node.0)
 }
 
+/// Nodes, as people list them.
+pub(super) fn listed<'a>(nodes: impl IntoIterator<Item = &'a NodeId>) -> String {
+    let names: Vec<String> = nodes.into_iter().map(ToString::to_string).collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(",") }
+}
+
 /// Puts it on record where a member is.
 pub(super) fn record(node: NodeId, member: &Member) -> Command {
     Command::Put(Put { key: key(node).into(), value: member.encode_to_vec().into(), ..Put::default() })
