@@ -41,6 +41,9 @@ const AGAIN_AFTER_MIN: Duration = Duration::from_millis(5);
 const AGAIN_AFTER_MAX: Duration = Duration::from_secs(1);
 /// A node that says for so long that it cannot, and does nothing else, is left for another. It may be cut off from the others; but mostly nobody leads, and then no other could.
 const NOT_NOW_MAX: Duration = Duration::from_millis(250);
+/// What whoever waits is told where nodes have said so.
+const NOBODY_LEADS: &str =
+    "no node leads at present: a majority of the members must be up and reach each other (see `incumbent cluster status`)";
 /// So many events may have one revision.
 const REVISION_EVENTS_MAX: usize = 1_000_000;
 
@@ -409,12 +412,15 @@ impl Docket {
             (watched.wire, watched.stands) = (None, false);
             watched.part.clear();
         }
+        // Where nobody leads, no other node could do it either.
+        let vacant = matches!(ended, Ended::Rerouted) && state.vacancy.since.is_some();
+        let why = if vacant { NOBODY_LEADS.to_owned() } else { ended.to_string() };
         let mut again = VecDeque::new();
         for (id, pending) in &mut state.requests {
             if pending.flight == Flight::Sent {
                 pending.flight = Flight::Unsent;
                 pending.doubt |= matches!(pending.asked, Asked::Submit(_) | Asked::Administer(_));
-                pending.why = ended.to_string();
+                pending.why.clone_from(&why);
                 again.push_back(*id);
             }
         }

@@ -86,7 +86,7 @@ impl fmt::Display for Ended {
             Ended::Closed(None) => f.write_str("the node has closed the connection"),
             Ended::Closed(Some(wrong)) => write!(f, "the connection broke: {wrong}"),
             Ended::Silent => f.write_str("the node is silent"),
-            Ended::Rerouted => f.write_str("the node cannot do it: trying another"),
+            Ended::Rerouted => f.write_str("another node leads, or none that this one reaches: asks the others"),
             Ended::Done => f.write_str("the client was closed"),
         }
     }

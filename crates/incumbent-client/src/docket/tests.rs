@@ -44,6 +44,20 @@ async fn a_pong_speaks_for_watches_that_stand_and_for_no_others() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_waits_in_vain_is_told_that_nobody_leads() {
+    let docket = Docket::new(Arc::new(|| Duration::ZERO));
+    let (id, _answer) = docket.begin(Asked::Bind(Sessions { sessions: vec![7], again: false }), None);
+    docket.connected("a", 1);
+    assert_eq!(sent(&docket).len(), 1);
+    let vacant = || docket.deliver(ToClient::new(99, Told::Pong(Pong { leaderless: true, ..Pong::default() })));
+    vacant().expect("it may pass");
+    tokio::time::advance(Duration::from_secs(1)).await;
+    docket.disconnected(&vacant().expect_err("it is left for another"));
+    let failure = docket.give_up(id).expect("not answered").to_string();
+    assert!(failure.contains("no node leads") && failure.contains("cluster status"), "{failure}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_told_twice_or_out_of_order_ends_the_connection() {
     let docket = Docket::new(Arc::new(|| Duration::ZERO));
     let (queue, _batches) = mpsc::channel(9);

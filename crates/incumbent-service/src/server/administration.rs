@@ -88,7 +88,8 @@ impl Office {
     async fn lead(&self) -> Result<NodeStatus, Unattended> {
         let status = self.look().await?;
         let Role { leads, leader, .. } = status.role;
-        if leads { Ok(status) } else { Err(Unattended::NotNow(NotNow { why: Why::NotLeading, leader })) }
+        let why = if leader.is_some() { Why::NotLeading } else { Why::NoLeader };
+        if leads { Ok(status) } else { Err(Unattended::NotNow(NotNow { why, leader })) }
     }
 
     async fn submit(&self, command: Command) -> Result<(), Early> {
@@ -249,11 +250,11 @@ impl Office {
         if is_recorded {
             self.submit(members::erase(node)).await?;
         }
-        Ok(change_of(&self.look().await?, node))
         // Whoever was removed before is remembered, by the directory that it had: that may be asked again.
         if !status.roll.contains(node) && !is_recorded && status.known.iter().all(|it| it.node != node) {
             return refused(format!("node {node} is no member, and was none that was ever heard: see the status of the cluster"));
         }
+        Ok(change_of(&self.look().await?, node))
     }
 
     // Who leads.

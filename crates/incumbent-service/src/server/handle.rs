@@ -88,7 +88,7 @@ pub enum Why {
 impl fmt::Display for NotNow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.why {
-            Why::NoLeader => "nobody leads: a majority of the nodes must be able to speak with each other; try again",
+            Why::NoLeader => "no node leads at present: a majority of the members must be up and reach each other (see `incumbent cluster status`)",
             Why::NotLeading => "it is for the node that leads: ask that one",
             Why::Superseded => "another node has taken over: try again",
             Why::Full => "too much waits already: try again, more slowly",
