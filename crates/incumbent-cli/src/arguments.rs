@@ -108,6 +108,10 @@ pub(crate) fn command() -> clap::Command {
     let whole = Arguments::command().after_help(format!("{EXAMPLES}\n\n{}", exit::CODES));
     // Nodes that elect one of themselves mostly have one election, and it needs no name.
     let whole = whole.mut_subcommand("peer", |it| it.mut_arg("election", |it| it.required(false).default_value("leader")));
+    // An agent's options say nothing where no agent is called.
+    let of_fences = ["fence_action", "fence_port", "fence_option", "fence_options", "fence_timeout", "fence_give_up"];
+    let whole =
+        whole.mut_subcommand("run", |run| of_fences.iter().fold(run, |run, it| run.mut_arg(it, |it| it.requires("fence"))));
     whole.mut_subcommand("run", |it| it.after_help(format!("{}\n\n{}", run::EXAMPLES, exit::RUN_CODES)))
 }
 
@@ -205,6 +209,29 @@ mod tests {
             let option = options.find(|it| it.get_id() == option).unwrap();
             assert_eq!(option.get_help_heading(), heading, "{name}: {option}");
         }
+    }
+
+    #[test]
+    fn an_option_that_could_do_nothing_is_refused() {
+        for (option, needed) in [
+            ("--catch-up none", "--at 02:30"),
+            ("--catch-up none", "--every 1h"),
+            ("--back-off 2s", "--restart always"),
+            ("--give-up-after 3", "--restart on-failure"),
+            ("--give-up-after 3", "--every 1h"),
+            ("--health-every 1s", "--health true"),
+            ("--fence-action reboot", "--fence agent:virsh"),
+            ("--fence-options f", "--fence agent:virsh"),
+            ("--fence-give-up 1m", "--fence delay:5s"),
+        ] {
+            let wrong = parse(&words(&format!("incumbent run a {option} -- b"))).expect_err(option).to_string();
+            let (name, _) = needed.split_once(' ').unwrap();
+            assert!(wrong.contains(name), "{option}: {wrong}");
+            let line = format!("incumbent run a {option} {needed} -- b");
+            assert!(parse(&words(&line)).is_ok(), "{line}");
+        }
+        let often = parse(&words("incumbent sidecar a --health true --health-every 0s")).unwrap_err().to_string();
+        assert!(often.contains("too often"), "{often}");
     }
 
     #[test]

@@ -102,6 +102,16 @@ fn every_engine_that_can_be_opened_is_listed() {
     }
 }
 
+/// Of three servers that are not there: one command asks once, and says it once.
+#[test]
+fn an_engine_that_is_not_there_is_one_complaint() {
+    for url in ["redis://127.0.0.1:1", "consul://127.0.0.1:1", "nats://127.0.0.1:1"] {
+        let output = ends(&mut incumbent(&["who", "billing", "--on", url]), 5);
+        let said = text(&output.stderr);
+        assert!(said.lines().count() == 1 && said.starts_with("error:"), "{url}: {said}");
+    }
+}
+
 #[test]
 fn that_nobody_leads_is_an_answer_with_a_code_of_its_own() {
     let output = ends(&mut incumbent(&["who", "billing", "--on", "memory:a"]), 4);

@@ -17,7 +17,7 @@ use std::time::Duration;
 use incumbent::engine::Kind;
 use incumbent::engines::file::{Files, usual_directory};
 use incumbent::metrics::Metrics;
-use incumbent::{Election, Leadership, Preemption};
+use incumbent::{Election, Leadership, Name, Preemption};
 use incumbent_protocol::time::Instant;
 use incumbent_supervisor::berth::Berth;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
@@ -35,6 +35,7 @@ const ENGINE_AGAIN_AFTER: Duration = Duration::from_secs(5);
 #[derive(clap::Args, Debug)]
 pub(crate) struct CandidacyArguments {
     /// The name of the election
+    #[arg(value_parser = election_name)]
     pub(crate) election: String,
     /// Give up if not elected within this time
     #[arg(long, value_name = "SPAN", value_parser = span::parse)]
@@ -49,7 +50,7 @@ pub(crate) struct CandidacyArguments {
     #[arg(long, value_name = "COMMAND")]
     pub(crate) health: Option<String>,
     /// How often --health is asked
-    #[arg(long, value_name = "SPAN", value_parser = span::parse, default_value = "5s")]
+    #[arg(long, value_name = "SPAN", value_parser = probing_span, default_value = "5s", requires = "health")]
     pub(crate) health_every: Duration,
     /// A shell command to run when elected, before the work begins; if it fails, the seat is given back
     #[arg(long, value_name = "COMMAND")]
@@ -68,6 +69,21 @@ pub(crate) struct CandidacyArguments {
     pub(crate) quiet: bool,
     #[command(flatten)]
     pub(crate) target: TargetArguments,
+}
+
+/// A name that no engine takes must not leave locks behind.
+fn election_name(text: &str) -> Result<String, incumbent::Error> {
+    Name::new(text).map(|it| it.as_str().to_owned())
+}
+
+/// A shell that is started more often than this is work of its own.
+const HEALTH_EVERY_MIN: Duration = Duration::from_millis(10);
+
+fn probing_span(text: &str) -> Result<Duration, String> {
+    match span::parse(text)? {
+        span if span < HEALTH_EVERY_MIN => Err(format!("that is too often: ask every {HEALTH_EVERY_MIN:?} at most")),
+        span => Ok(span),
+    }
 }
 
 /// Says something to the person, unless it is not wanted.

@@ -17,7 +17,7 @@ use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::ValueEnum;
+use clap::{ArgGroup, ValueEnum};
 use incumbent::{Identity, Leadership, Timing};
 use incumbent_supervisor::berth::Berth;
 use incumbent_supervisor::{Command, Ending, Guarded, Setup, watchdog};
@@ -61,6 +61,8 @@ const RAN_WELL: Duration = Duration::from_secs(60);
 const BACK_OFF_MAX: Duration = Duration::from_secs(60);
 
 #[derive(clap::Args, Debug)]
+#[command(group = ArgGroup::new("slots").args(["every", "at"]))]
+#[command(group = ArgGroup::new("again").args(["restart", "every", "at"]).multiple(true))]
 pub(crate) struct RunArguments {
     #[command(flatten)]
     pub(crate) candidacy: CandidacyArguments,
@@ -83,10 +85,10 @@ pub(crate) struct RunArguments {
     #[arg(long, help_heading = "Command", value_enum, value_name = "WHEN", default_value_t = Restart::Never)]
     pub(crate) restart: Restart,
     /// How long to wait before contending again after the command has ended; doubles with each failure up to a minute
-    #[arg(long, help_heading = "Command", value_name = "SPAN", value_parser = span::parse, default_value = "1s")]
+    #[arg(long, help_heading = "Command", value_name = "SPAN", value_parser = span::parse, default_value = "1s", requires = "restart")]
     pub(crate) back_off: Duration,
     /// Give up after so many failures of the command one after the other
-    #[arg(long, help_heading = "Command", value_name = "COUNT")]
+    #[arg(long, help_heading = "Command", value_name = "COUNT", requires = "again")]
     pub(crate) give_up_after: Option<u32>,
     /// Answer health checks and questions over HTTP here too, as `incumbent sidecar` does; port 0 is any that is free
     #[arg(long, help_heading = "HTTP", value_name = "HOST:PORT")]
@@ -113,7 +115,7 @@ pub(crate) struct RunArguments {
     #[arg(long, help_heading = "Schedule", value_name = "TIMES")]
     pub(crate) at: Option<String>,
     /// What to do about times at which no host was there to do it
-    #[arg(long, help_heading = "Schedule", value_enum, value_name = "WHICH", default_value_t = CatchUp::Last)]
+    #[arg(long, help_heading = "Schedule", value_enum, value_name = "WHICH", default_value_t = CatchUp::Last, requires = "slots")]
     pub(crate) catch_up: CatchUp,
     #[command(flatten)]
     pub(crate) fence: fence::FenceArguments,
@@ -162,6 +164,9 @@ pub(crate) enum Restart {
 /// Runs the command while leading.
 pub(crate) fn run(wanted: &RunArguments) -> Result<Exit, Failure> {
     crate::elections::log::begin(wanted.candidacy.target.talk())?;
+    if let Some(directory) = wanted.chdir.as_deref().filter(|it| !it.is_dir()) {
+        return Err(usage(format!("{} is no directory to run in: check --chdir", directory.display())));
+    }
     let (program, arguments) = wanted.command.split_first().ok_or_else(|| usage("no command".to_owned()))?;
     let program = match program::locate(program, wanted.chdir.as_deref()) {
         Ok(program) => program,

@@ -34,9 +34,6 @@ impl fmt::Display for Missing {
 pub(crate) fn locate(program: &OsStr, chdir: Option<&Path>) -> Result<PathBuf, Missing> {
     let here = std::env::current_dir().unwrap_or_default();
     let from = chdir.map_or_else(|| here.clone(), |it| here.join(it));
-    if chdir.is_some() && !from.is_dir() {
-        return Err(Missing::NotFound(format!("{} is no directory to run in: check --chdir", from.display())));
-    }
     if program.as_encoded_bytes().contains(&b'/') {
         let path = from.join(program);
         return match fit(&path) {
@@ -94,7 +91,6 @@ mod tests {
             ("./sh", Some("/"), 127, "there is no /./sh"),
             ("/bin", None, 126, "is a directory"),
             ("/etc/passwd", None, 126, "chmod +x"),
-            ("sh", Some("/nowhere"), 127, "no directory to run in"),
         ] {
             let missing = locate(OsStr::new(program), chdir.map(Path::new)).unwrap_err();
             assert_eq!(missing.code(), code, "{missing}");

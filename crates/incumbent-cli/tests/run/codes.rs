@@ -27,13 +27,20 @@ fn a_wrong_command_line_is_120_and_nothing_is_run() {
         (&["--restart", "sometimes"], "on-failure"),
         (&["--grace", "soon"], "1m30s"),
         (&["--config", "wrong.toml"], "unknown field"),
+        (&["--on", "peers://127.0.0.1:1,127.0.0.1:2/group"], "must be a member: add me=N"),
     ] {
         std::fs::write(world.path("wrong.toml"), "tll = \"3s\"\n").unwrap();
         let output = ends(world.run(options, "touch ran"), 120);
         assert!(text(&output.stderr).contains(says), "{options:?}: {}", text(&output.stderr));
     }
     ends(world.incumbent(&["run", "job"]), 120);
-    ends(world.incumbent(&["run", "bad name", "--on", &world.url(), "--", "true"]), 120);
+    for (name, says) in [("bad name", "' '"), ("a/b", "'/'"), ("a\nb", "'\\n'"), (&"x".repeat(300)[..], "300 characters")] {
+        let output = ends(world.incumbent(&["run", name, "--on", &world.url(), "--", "true"]), 120);
+        assert!(text(&output.stderr).contains(says), "{}", text(&output.stderr));
+    }
+    for left in std::fs::read_dir(world.path("elections")).unwrap().flatten() {
+        assert!(left.file_name().to_string_lossy().starts_with("job."), "of a name that no engine takes {left:?} is left");
+    }
     assert!(!world.path("ran").exists());
 }
 
@@ -106,7 +113,7 @@ fn a_relative_path_counts_from_where_the_command_runs() {
     let url = world.url();
     let output = ends(world.incumbent(&["run", "job", "--on", &url, "--chdir", "there", "--", "./job.sh"]), 0);
     assert_eq!(text(&output.stdout), "there\n");
-    let output = ends(world.incumbent(&["run", "job", "--on", &url, "--chdir", "nowhere", "--", "true"]), 127);
+    let output = ends(world.incumbent(&["run", "job", "--on", &url, "--chdir", "nowhere", "--", "true"]), 120);
     assert!(text(&output.stderr).contains("--chdir"), "{}", text(&output.stderr));
 }
 

@@ -14,7 +14,8 @@ pub(super) async fn knocked(knock: impl Future<Output = Result<(), Error>>) -> R
     match timeout(KNOCK_TIMEOUT, knock).await {
         Ok(Err(why)) if why.kind() == Kind::Misconfigured => Err(why),
         Ok(Err(why)) => {
-            tracing::warn!(%why, "the engine does not answer yet; goes on trying");
+            // No warning: whoever asks next is told, and only who contends goes on trying.
+            tracing::info!(%why, "the engine does not answer yet");
             Ok(())
         }
         Ok(Ok(())) | Err(_) => Ok(()),

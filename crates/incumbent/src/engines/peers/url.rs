@@ -35,6 +35,10 @@ pub(super) fn read(place: &Place) -> Result<Wanted, Error> {
     let bad = |what: String| Error::misconfigured(what);
     let (addresses, cluster, security) = guest(place)?;
     let Some(me) = place.option("me") else {
+        // Those who contend say it of themselves, so nobody need have written it: what is missing is the number.
+        if place.option("work").is_some() {
+            return Err(bad("to contend, a process must be a member: add me=N, its place among the hosts".to_owned()));
+        }
         if let Some(odd) = OPTIONS.iter().find(|it| **it != "key-file" && place.option(it).is_some()) {
             return Err(bad(format!(
                 "{odd}= is for members: add me=N, the place of this process among the hosts, or leave it out"
