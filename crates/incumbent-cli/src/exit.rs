@@ -6,11 +6,11 @@ use std::process::ExitCode;
 pub(crate) const CODES: &str = "\
 Exit codes:
   0    the command did what it was asked
-  1    the command found what it looks for: a violation, an ailment, two leaders
-  2    the command line, or a file that it names, is wrong; nothing was done
+  1    a finding: a violation, an ailment, two leaders, no such key, a guard that does not hold
+  2    the command line, a file or a setting is wrong, or a right is missing; nothing was done
   3    a file or stream could not be read or written
   4    nobody leads
-  5    the engine could not be reached, or refused; nothing was changed
+  5    the engine could not be reached, or would not do it; nothing was changed
   6    it is not known whether it happened, or it has not yet: no answer or new leader came in time
   130  interrupted by Ctrl-C or SIGTERM; what was found so far is printed";
 
