@@ -361,7 +361,7 @@ pub(crate) async fn submit(docket: &Docket, command: Command, within: Duration) 
 fn in_doubt(failure: Failure, doubt: bool) -> Failure {
     match failure {
         Failure::Refused(refusal) if doubt => Failure::Unknown { why: format!("asked once more, it was refused: {refusal}") },
-        known => known,
+        known @ (Failure::Refused(_) | Failure::NotNow { .. } | Failure::Unknown { .. }) => known,
     }
 }
 

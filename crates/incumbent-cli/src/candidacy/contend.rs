@@ -55,7 +55,7 @@ pub(crate) async fn contend(
     signals: &mut Signals,
     service: &mut impl Service,
 ) -> Result<Exit, Failure> {
-    let began = tokio::time::Instant::now();
+    let mut began = None;
     let mut was_elected = false;
     notify.ready();
     loop {
@@ -64,6 +64,8 @@ pub(crate) async fn contend(
         }
         say!(wanted.quiet, "standing by for {}", wanted.election);
         notify.status("standing by");
+        // A job that is not due yet is not waited for.
+        let began = began.get_or_insert_with(tokio::time::Instant::now);
         let patience = wanted.max_wait.filter(|_| !was_elected).map(|it| it.saturating_sub(began.elapsed()));
         let leadership = match elected(election, patience, signals).await? {
             Elected::Now(leadership) => leadership,

@@ -37,7 +37,7 @@ pub(crate) struct CandidacyArguments {
     /// The name of the election
     #[arg(value_parser = election_name)]
     pub(crate) election: String,
-    /// Give up if not elected within this time
+    /// Give up if not elected within this time; a job's time begins when it is due
     #[arg(long, value_name = "SPAN", value_parser = span::parse)]
     pub(crate) max_wait: Option<Duration>,
     /// How fit this host is; a leader of smaller priority is asked to hand over

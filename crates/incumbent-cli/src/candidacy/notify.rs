@@ -21,7 +21,7 @@ impl Notify {
             [b'@', name @ ..] => SocketAddr::from_abstract_name(name).ok(),
             _ => SocketAddr::from_pathname(&it).ok(),
         });
-        let to = address.and_then(|it| Some((UnixDatagram::unbound().ok()?, it)));
+        let to = address.and_then(|it| Some((speaker().ok()?, it)));
         let variable = |name: &str| std::env::var(name).ok();
         let is_meant = variable("WATCHDOG_PID").is_none_or(|it| it == std::process::id().to_string());
         // Half of what is allowed, as systemd's manual asks.
@@ -55,8 +55,32 @@ impl Notify {
 
     fn tell(&self, what: &str) {
         if let Some((socket, to)) = &self.to {
-            // One that does not listen any more does not want to hear it.
+            // One that does not listen any more does not want to hear it, and one that is behind hears the next.
             let _ = socket.send_to_addr(what.as_bytes(), to);
+        }
+    }
+}
+
+/// Waits for nobody: whoever reads may hang, and this process must not with it.
+fn speaker() -> std::io::Result<UnixDatagram> {
+    let socket = UnixDatagram::unbound()?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_reads_nothing_holds_up_nobody() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("notify");
+        let _unread = UnixDatagram::bind(&path).unwrap();
+        let notify = Notify { to: Some((speaker().unwrap(), SocketAddr::from_pathname(&path).unwrap())), alive_every: None };
+        // More than any queue has room for.
+        for _ in 0..100_000 {
+            notify.ready();
         }
     }
 }

@@ -62,6 +62,15 @@ fn every_slot_is_done_once_by_whoever_is_there() {
 }
 
 #[test]
+fn the_time_until_a_job_is_due_does_not_count_as_waiting_for_the_seat() {
+    let world = World::new(Hold::Group);
+    let host = world.start(&["--every", "4s", "--max-wait", "1s"], "echo done >> slots");
+    eventually("a slot", || !world.read("slots").is_empty());
+    host.signal(Signal::TERM);
+    host.ends_with(&[0, 143]);
+}
+
+#[test]
 fn what_is_no_time_is_refused() {
     let world = World::new(Hold::Group);
     for (options, says) in [
