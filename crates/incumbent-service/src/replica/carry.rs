@@ -6,7 +6,7 @@ use incumbent_protocol::time::Instant;
 use super::engine::{Outgoing, Turn};
 use super::exchange::{ClusterTime, Committed, Content, Effect, Entry, Index, Item, Lane, Mark, Snapshot, Write};
 use super::letter::{self, Ask, Body, Returned, Tell};
-use super::{Replica, Unsafe, content, fitness};
+use super::{LOG_LENGTHS_WHILE_SENDING, Replica, Unsafe, content, fitness};
 
 impl Replica {
     /// Does all that can be done now.
@@ -239,12 +239,14 @@ impl Replica {
         false
     }
 
-    /// Wants a snapshot when the log has grown. Not while one is on its way to somebody: it would be taken from under it.
+    /// Wants a snapshot when the log has grown. As long as there is room, not while one is on its way to somebody: it would be old when it arrives.
     fn want_snapshot(&mut self, out: &mut Vec<Effect>) {
         let grown = self.handed.saturating_sub(self.engine.saved().index);
         let full = grown >= self.settings.snapshot_entries || self.engine.log_bytes() >= self.settings.snapshot_bytes;
         let due = self.handed >= self.save_from && grown > 0 && (full || self.engine.snapshot_wanted());
-        let busy = self.taking.is_some() || (self.streams.sending() && !self.engine.snapshot_wanted());
+        let room = self.engine.log_bytes() < self.settings.snapshot_bytes.saturating_mul(LOG_LENGTHS_WHILE_SENDING);
+        let waits = self.streams.sending() && room && !self.engine.snapshot_wanted();
+        let busy = self.taking.is_some() || waits;
         if self.halted || !due || busy || self.engine.settling() {
             return;
         }

@@ -92,6 +92,9 @@ const RETRIES_PER_SNAPSHOT: u64 = 8;
 /// When no snapshot can be saved, nothing is appended to a log that is so many times as long as makes one due.
 const LOG_LENGTHS_MAX: u64 = 8;
 
+/// While a snapshot is on its way to another node, the next one waits until the log is so many times as long: whoever is slower than that needs another afterwards, but nobody's writes are refused for it.
+const LOG_LENGTHS_WHILE_SENDING: u64 = LOG_LENGTHS_MAX / 2;
+
 /// One node's part in the log. See the head of this file.
 pub struct Replica {
     id: NodeId,

@@ -159,6 +159,18 @@ fn a_snapshot_that_is_spoilt_on_its_way_is_none() {
     assert!(pair.piece(4, 0).is_empty(), "another one is not there");
 }
 
+#[test]
+fn a_snapshot_on_its_way_arrives_although_a_newer_one_has_taken_its_place() {
+    let (mut pair, store) = (Pair::new(), some_store());
+    let extent = pair.save(5, &store);
+    let _ = pair.expect(5, extent);
+    assert!(!pair.piece(5, 0).is_empty());
+    let _ = pair.save(6, &Store::new(0));
+    assert_eq!(pair.log.snapshots().latest().map(|it| it.mark.index), Some(6));
+    let came = pair.carry(5, 0, extent, false).expect("whole");
+    assert_eq!(came.digest(), store.digest());
+}
+
 /// The frames are whole, and what is in them is no store: of a later release, say.
 #[test]
 fn a_snapshot_whose_store_cannot_be_read_takes_nobodys_place() {

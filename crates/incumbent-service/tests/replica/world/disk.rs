@@ -19,12 +19,14 @@ pub(crate) struct Disk {
     /// What has come of a snapshot. It stays after a crash, as it is told by its extent.
     arriving: Option<(Snapshot, Extent, Vec<u8>)>,
     arrived: Option<(Snapshot, Bytes)>,
+    /// The snapshot that others are being sent, also when a newer one has taken its place.
+    reading: Option<(Index, Bytes)>,
 }
 
 impl Disk {
     pub(crate) fn new(recovered: Recovered, state: Bytes) -> Disk {
         let Recovered { vote, snapshot, entries, .. } = recovered;
-        Disk { vote, snapshot, state, entries, pending: VecDeque::new(), arriving: None, arrived: None }
+        Disk { vote, snapshot, state, entries, pending: VecDeque::new(), arriving: None, arrived: None, reading: None }
     }
 
     pub(crate) fn recover(&self) -> Recovered {
@@ -62,6 +64,7 @@ impl Disk {
             bytes.truncate(kept);
         }
         self.arrived = None;
+        self.reading = None;
     }
 
     fn keep(&mut self, write: Write) {
@@ -88,13 +91,14 @@ impl Disk {
         self.entries.retain(|it| it.index > index);
     }
 
-    pub(crate) fn piece(&self, index: Index, offset: u64, bytes_max: u64) -> Bytes {
-        if self.snapshot.index != index {
-            return Bytes::new();
+    pub(crate) fn piece(&mut self, index: Index, offset: u64, bytes_max: u64) -> Bytes {
+        if self.reading.as_ref().is_none_or(|(it, _)| *it != index) {
+            self.reading = (self.snapshot.index == index).then(|| (index, self.state.clone()));
         }
-        let from = (offset as usize).min(self.state.len());
-        let until = (from + bytes_max as usize).min(self.state.len());
-        self.state.slice(from..until)
+        let Some((_, state)) = &self.reading else { return Bytes::new() };
+        let from = (offset as usize).min(state.len());
+        let until = (from + bytes_max as usize).min(state.len());
+        state.slice(from..until)
     }
 
     /// How much there is of a snapshot that has not come to its end.
