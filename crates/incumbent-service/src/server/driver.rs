@@ -4,8 +4,6 @@
 
 mod fitness;
 mod membership;
-#[cfg(test)]
-mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -789,3 +787,6 @@ fn nonce() -> u64 {
     hasher.write_u64(clock::now().as_nanos());
     hasher.finish()
 }
+
+#[cfg(test)]
+mod tests;
