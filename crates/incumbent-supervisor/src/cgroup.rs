@@ -151,7 +151,8 @@ impl Cgroup {
     }
 }
 
-fn is_gone(why: &io::Error) -> bool {
+/// Whether the control group is not there any more.
+pub(crate) fn is_gone(why: &io::Error) -> bool {
     // A control group that is removed while it is open answers ENODEV.
     why.kind() == io::ErrorKind::NotFound || why.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error())
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open, set_parent_process_death_signal, setpriority_process};
 
-use crate::cgroup::Cgroup;
+use crate::cgroup::{Cgroup, is_gone};
 use crate::wire::{Launch, line, receive_descriptors, send_descriptors, take_lines};
 
 /// What this stage is called among the processes.
@@ -122,17 +122,22 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> u8 {
     {
         return complain(&format!("cannot give the command its place among the processes: {why}"), NOT_EXECUTABLE);
     }
+    // One that is not wanted any more, because there is nothing to run, goes without a word: its guardian may go before it has come this far, and takes the group with it.
+    let is_dismissed = || getppid().map(|it| it.to_string().into()) != Some(guardian.clone());
     if !cgroup.is_empty()
         && let Err(why) = Cgroup::at(PathBuf::from(cgroup)).join()
     {
+        if is_gone(&why) || is_dismissed() {
+            return NOT_EXECUTABLE;
+        }
         return complain(&format!("cannot join the control group: {why}"), NOT_EXECUTABLE);
     }
     if let Err(why) = set_parent_process_death_signal(Some(Signal::KILL)) {
         return complain(&format!("cannot tie the command to its guardian: {why}"), NOT_EXECUTABLE);
     }
-    // It may have died before that.
-    if getppid().map(|it| it.to_string().into()) != Some(guardian) {
-        return complain("the guardian has died", NOT_EXECUTABLE);
+    // It may have died before that. Whoever waits for the command knows.
+    if is_dismissed() {
+        return NOT_EXECUTABLE;
     }
     match hear() {
         Ok(Some((launch, stdin))) => become_it(&launch, stdin),

@@ -19,6 +19,19 @@ fn of_three_hosts_one_does_the_job_and_all_end_well() {
     assert_eq!(world.read("log"), "done\n");
 }
 
+/// A job of cron's writes mail with whatever it says.
+#[test]
+fn who_finds_the_job_done_has_nothing_to_say_if_it_is_told_to_be_quiet() {
+    for hold in [Hold::Group, Hold::Descent] {
+        let world = World::new(hold);
+        ends(world.run(&["--once"], "true"), 0);
+        for _ in 0..3 {
+            let late = ends(world.run(&["--once", "--quiet"], "true"), 0);
+            assert_eq!(text(&late.stderr), "", "{hold:?}");
+        }
+    }
+}
+
 #[test]
 fn a_job_that_fails_is_left_to_another_host() {
     let world = World::new(Hold::Group);
