@@ -5,7 +5,7 @@
 # the machine sleeps, which is the first number in /proc/uptime.
 set -eu
 
-field() { sed -n "s/.*\"$1\":\([0-9]*\).*/\1/p" "$2" 2>/dev/null; }
+field() { sed -n "s/.*\"$1\":\"\{0,1\}\([0-9]*\).*/\1/p" "$2" 2>/dev/null; }
 
 deadline=$(field deadline_boottime_ns "$1") || exit 1
 [ -n "$deadline" ] || exit 1

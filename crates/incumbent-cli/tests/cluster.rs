@@ -34,7 +34,7 @@ impl Site for Places {
         let ran = incumbent(&["run", election, "--on", &self.url(), "--state-dir"]).arg(&state).args(["--", "true"]).output();
         let ran = ran.unwrap();
         assert!(ran.status.success(), "{ran:?}");
-        self.json(&["history", election])["past"][0]["token"].as_u64().unwrap()
+        self.json(&["history", election])["past"][0]["token"].as_str().unwrap().parse().unwrap()
     }
 }
 

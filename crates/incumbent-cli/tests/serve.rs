@@ -53,9 +53,12 @@ fn a_command_runs_on_the_service_and_writes_while_it_leads() {
         .output()
         .unwrap();
     assert!(ran.status.success(), "{ran:?}");
-    let token = places.json(&["history", "nightly"])["past"][0]["token"].as_u64().unwrap();
+    let token = places.json(&["history", "nightly"])["past"][0]["token"].as_str().unwrap().to_owned();
     let late = places.ask(&["kv", "put", "report", "again", "--holding", &format!("nightly={token}")]);
     assert_eq!(code(&late), 1, "it leads no more: {late:?}");
+    let late = places.ask(&["kv", "put", "report", "again", "--json", "--holding", &format!("nightly={token}")]);
+    let refused: serde_json::Value = serde_json::from_slice(&late.stdout).unwrap();
+    assert_eq!((code(&late), &refused["written"]), (1, &false.into()), "a refusal is an answer: {late:?}");
     assert_eq!(places.ask(&["kv", "get", "report"]).stdout, b"done\n");
     assert_eq!(places.json(&["elections"])["elections"][0]["election"], "nightly");
 }
@@ -87,15 +90,15 @@ fn sessions_are_listed_and_ended() {
     let mut leading = incumbent(&["run", "job", "--on", &places.url(), "--identity", "web-1", "--ttl", "600s", "--state-dir"]);
     leading.arg(&state).args(["--", "sleep", "600"]);
     let leading = Contender::start(&leading).unwrap();
-    let mut session = 0;
+    let mut session = String::new();
     eventually("it leads", || {
         let elections = places.json(&["elections", "j"]);
         let sessions = places.json(&["sessions"]);
-        session = sessions["sessions"][0]["session"].as_u64().unwrap_or(0);
+        session = sessions["sessions"][0]["session"].as_str().unwrap_or_default().to_owned();
         elections["elections"][0]["leader"]["name"] == "web-1" && sessions["sessions"][0]["candidacies"] == 1
     });
     assert_eq!(code(&places.ask(&["sessions", "--end", "999999"])), 5);
-    assert_eq!(code(&places.ask(&["sessions", "--end", &session.to_string()])), 0);
+    assert_eq!(code(&places.ask(&["sessions", "--end", &session])), 0);
     assert_eq!(places.json(&["history", "job"])["past"][0]["reason"], "ended by an operator");
     leading.kill();
 }

@@ -79,7 +79,7 @@ impl Sidecar {
     }
 
     fn token(&self) -> u64 {
-        self.json("/status")["token"].as_u64().unwrap()
+        self.json("/status")["token"].as_str().unwrap().parse().unwrap()
     }
 
     fn is_in(&self, state: &str) {
@@ -133,7 +133,7 @@ fn exactly_one_is_the_primary_and_the_other_after_it_was_killed() {
         }
     }
     let token = leader.token();
-    assert_eq!(other.json("/leader")["leader"]["token"], token);
+    assert_eq!(other.json("/leader")["leader"]["token"], token.to_string());
     leader.process.kill();
     other.leads();
     assert!(other.token() > token);
@@ -208,10 +208,10 @@ fn there_a_command_waits_for_the_promise_of_a_sidecar_and_a_sidecar_for_the_deat
     group.remove();
 }
 
-fn leads_by_file(path: &Path) -> Option<u64> {
+fn leads_by_file(path: &Path) -> Option<String> {
     let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples/run/leads.sh");
     let output = Command::new(script).arg(path).output().unwrap();
-    output.status.success().then(|| String::from_utf8(output.stdout).unwrap().trim().parse().unwrap())
+    output.status.success().then(|| String::from_utf8(output.stdout).unwrap().trim().to_owned())
 }
 
 #[test]
@@ -219,8 +219,8 @@ fn the_file_is_there_while_it_leads_and_says_of_itself_when_it_ends() {
     let (folder, badges) = (folder(), folder());
     let badge = badges.path().join("leader.json");
     // What a former process has left there is taken away.
-    std::fs::write(&badge, "{\"token\":1,\"deadline_boottime_ns\":99999999999999999}").unwrap();
-    assert_eq!(leads_by_file(&badge), Some(1));
+    std::fs::write(&badge, "{\"token\":\"1\",\"deadline_boottime_ns\":99999999999999999}").unwrap();
+    assert_eq!(leads_by_file(&badge).as_deref(), Some("1"));
     let sidecar = start(&files(&folder), &["--ttl", "3s", "--file", badge.to_str().unwrap()]);
     sidecar.leads();
     let read = || serde_json::from_str::<Value>(&std::fs::read_to_string(&badge).unwrap()).unwrap();
@@ -231,7 +231,7 @@ fn the_file_is_there_while_it_leads_and_says_of_itself_when_it_ends() {
             && first["valid_until"].as_str().unwrap() > first["written_at"].as_str().unwrap()
     );
     eventually("it is kept fresh", || read()["deadline_boottime_ns"].as_u64() > first["deadline_boottime_ns"].as_u64());
-    eventually("a reader knows it", || leads_by_file(&badge) == status["token"].as_u64());
+    eventually("a reader knows it", || leads_by_file(&badge).as_deref() == status["token"].as_str());
     assert_eq!(sidecar.ask("POST", "/resign", "").0, 202);
     sidecar.is_in("stopping");
     eventually("it is gone as soon as the work is to stop", || !badge.exists());
@@ -409,14 +409,14 @@ fn whoever_listens_is_told_of_every_change() {
     former.leads();
     let sidecar = start(&files(&folder), &["--ttl", "20s"]);
     let mut listener = Listener::of(&sidecar);
-    let token = former.token();
-    listener.hear(0, |name, it| name == "leader" && it["leader"]["token"] == token);
+    let token = former.token().to_string();
+    listener.hear(0, |name, it| name == "leader" && it["leader"]["token"] == *token);
     assert_eq!(listener.states(), ["standby"]);
     let mark = listener.heard.len();
     former.process.stop().unwrap();
     listener.hear(mark, |name, it| name == "status" && it["state"] == "held");
-    let token = sidecar.token();
-    listener.hear(mark, |name, it| name == "leader" && it["leader"]["token"] == token);
+    let token = sidecar.token().to_string();
+    listener.hear(mark, |name, it| name == "leader" && it["leader"]["token"] == *token);
     let mark = listener.heard.len();
     assert_eq!(sidecar.ask("POST", "/resign", "").0, 202);
     listener.hear(mark, |name, it| name == "status" && it["state"] == "stopping" && it["reason"] == "resigned");

@@ -1,4 +1,6 @@
 //! Leaders, leaderships and times in words and in JSON: the same in every command.
+//!
+//! Tokens and sessions are texts in JSON: they have 64 bits, jq and JavaScript round numbers above 2^53, and a rounded token is another leadership's.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,7 +14,7 @@ pub(crate) fn leader(it: &Leader) -> Value {
     json!({
         "name": it.identity.name(),
         "identity": it.identity.as_str(),
-        "token": it.token.get(),
+        "token": it.token.to_string(),
         "value": it.value,
         "priority": it.priority,
         "since": it.since.map(time),
@@ -26,7 +28,7 @@ pub(crate) fn past(it: &Past) -> Value {
     json!({
         "name": it.identity.name(),
         "identity": it.identity.as_str(),
-        "token": it.token.get(),
+        "token": it.token.to_string(),
         "since": time(wall(it.since_ms)),
         "since_ms": it.since_ms,
         "until": time(wall(it.until_ms)),

@@ -40,7 +40,7 @@ pub(crate) async fn run(wanted: &RaiseArguments, console: &mut Console<'_>) -> R
     let election = Target::find(&wanted.target)?.election(&wanted.election).await?;
     answer(election.raise(wanted.above)).await.map_err(|why| Failure::changing(&why))?;
     if wanted.form.json {
-        writeln!(console.out, "{:#}", json!({ "election": wanted.election, "above": wanted.above.get() }))?;
+        writeln!(console.out, "{:#}", json!({ "election": wanted.election, "above": wanted.above.to_string() }))?;
     } else {
         writeln!(console.out, "every later leadership of {} has a token greater than {}", wanted.election, wanted.above)?;
     }

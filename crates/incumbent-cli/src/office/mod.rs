@@ -267,7 +267,7 @@ impl Desk {
             "leading": !term.left().is_zero(),
             "state": term.state(),
             "identity": term.identity.as_str(),
-            "token": term.watcher.token().get(),
+            "token": term.watcher.token().to_string(),
         });
         if let Some(reason) = term.reason() {
             status["reason"] = reason.into();

@@ -235,7 +235,7 @@ pub(super) fn describe(item: &Item) -> serde_json::Value {
         "version": item.version,
         "created": item.created,
         "modified": item.modified,
-        "session": item.session,
+        "session": (item.session != 0).then(|| item.session.to_string()),
     })
 }
 
@@ -255,19 +255,22 @@ async fn put(wanted: &PutArguments, here: &Here, console: &mut Console<'_>) -> R
         return told(
             wanted.form,
             done.revision,
-            json!({ "version": written.item.as_ref().map(|it| it.version) }),
+            json!({ "written": true, "version": written.item.as_ref().map(|it| it.version) }),
             "written",
             console,
         );
     }
-    let held = txn::guarded(guards, put, here).await?;
-    match held {
-        Some(revision) => told(wanted.form, revision, json!({}), "written", console),
-        None => Err(Failure::Engine {
-            what: format!("{:?} was not written: what was asked of it does not hold; read it and decide again", wanted.key),
-            exit: Exit::Found,
-        }),
+    let (held, revision) = txn::guarded(guards, put, here).await?;
+    if held || wanted.form.json {
+        told(wanted.form, revision, json!({ "written": held }), "written", console)?;
     }
+    if held {
+        return Ok(Exit::Done);
+    }
+    Err(Failure::Engine {
+        what: format!("{:?} was not written: what was asked of it does not hold; read it and decide again", wanted.key),
+        exit: Exit::Found,
+    })
 }
 
 async fn del(wanted: &DelArguments, here: &Here, console: &mut Console<'_>) -> Result<Exit, Failure> {

@@ -63,7 +63,7 @@ pub(super) async fn elections(wanted: &ElectionsArguments, here: &Here, console:
             .map(|it| {
                 json!({
                     "election": name(&it.election),
-                    "leader": it.leader.as_ref().map(|it| json!({ "name": it.name, "identity": it.identity, "token": it.token })),
+                    "leader": it.leader.as_ref().map(|it| json!({ "name": it.name, "identity": it.identity, "token": it.token.to_string() })),
                     "leading": it.leading,
                     "waiting": it.waiting,
                 })
@@ -90,7 +90,7 @@ pub(super) async fn sessions(wanted: &SessionsArguments, here: &Here, console: &
         let end = EndSession { session: id, reason: "ended by an operator".to_owned(), unclean: true, binding: None };
         let done = here.client.submit(Command::EndSession(end)).await.map_err(changing)?;
         if wanted.form.json {
-            writeln!(console.out, "{:#}", json!({ "session": id, "revision": done.revision }))?;
+            writeln!(console.out, "{:#}", json!({ "session": id.to_string(), "revision": done.revision }))?;
         } else {
             writeln!(console.out, "session {id} has ended, revision {}", done.revision)?;
         }
@@ -112,7 +112,7 @@ pub(super) async fn sessions(wanted: &SessionsArguments, here: &Here, console: &
             .iter()
             .map(|it| {
                 json!({
-                    "session": it.session,
+                    "session": it.session.to_string(),
                     "owner": it.owner,
                     "ttl_ms": it.ttl_ms,
                     "left_ms": it.left_ms,

@@ -84,11 +84,11 @@ async fn transact(transaction: Transaction, here: &Here) -> Result<(Transacted, 
     Ok((transacted, done.revision))
 }
 
-/// Writes under guards. The revision, or nothing if they do not hold.
-pub(super) async fn guarded(guards: Vec<Guard>, put: Put, here: &Here) -> Result<Option<u64>, Failure> {
+/// Writes under guards. Whether they hold, and the revision.
+pub(super) async fn guarded(guards: Vec<Guard>, put: Put, here: &Here) -> Result<(bool, u64), Failure> {
     let transaction = Transaction { guards, then: vec![Act::Put(put).into()], otherwise: Vec::new() };
     let (done, revision) = transact(transaction, here).await?;
-    Ok(done.held.then_some(revision))
+    Ok((done.held, revision))
 }
 
 /// The guards that the options of `kv put` stand for.

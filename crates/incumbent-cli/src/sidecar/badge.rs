@@ -37,7 +37,7 @@ impl Badge {
         let text = json!({
             "election": leadership.election().as_str(),
             "identity": leadership.identity().as_str(),
-            "token": leadership.token().get(),
+            "token": leadership.token().to_string(),
             "deadline_boottime_ns": deadline.as_nanos(),
             "remaining_ms": u64::try_from(left.as_millis()).unwrap_or(u64::MAX),
             "written_at": describe::time(now),

@@ -38,7 +38,7 @@ fn it_says_whether_we_lead_and_for_how_long() {
     let (code, body) = asked(&socket, "GET", "/status", "");
     let status: Value = serde_json::from_str(&body).unwrap();
     assert_eq!((code, &status["election"], &status["leading"]), (200, &"job".into(), &true.into()), "{body}");
-    assert_eq!((&status["token"], &status["state"]), (&token.into(), &"held".into()), "{body}");
+    assert_eq!((&status["token"], &status["state"]), (&token.to_string().into(), &"held".into()), "{body}");
     let (code, left) = asked(&socket, "GET", "/remaining", "");
     let left: u64 = left.trim().parse().unwrap();
     assert!(code == 200 && (1..=30_000).contains(&left), "{left}");

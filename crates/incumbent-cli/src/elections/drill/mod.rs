@@ -295,7 +295,7 @@ fn print_json(
     let leaderships: Vec<_> = troupe
         .tenancies()
         .iter()
-        .map(|it| json!({ "name": it.name, "token": it.token, "begin_ns": it.begin.as_nanos(), "end_ns": it.end.as_nanos() }))
+        .map(|it| json!({ "name": it.name, "token": it.token.to_string(), "begin_ns": it.begin.as_nanos(), "end_ns": it.end.as_nanos() }))
         .collect();
     let document = json!({
         "election": election.name().as_str(),
