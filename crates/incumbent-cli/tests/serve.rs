@@ -40,6 +40,20 @@ fn keys_are_written_under_guards_read_and_watched() {
 }
 
 #[test]
+fn more_keys_than_the_service_deletes_at_once_are_deleted_all_the_same() {
+    let places = Places::of(1);
+    let _node = places.start(1);
+    for hundreds in 0..11 {
+        let acts: Vec<String> = (0..1000).map(|it| format!("--then=put:many/{hundreds}/{it}=1")).collect();
+        let words: Vec<&str> = ["kv", "txn"].into_iter().chain(acts.iter().map(String::as_str)).collect();
+        assert_eq!(code(&places.ask(&words)), 0);
+    }
+    places.ask(&["kv", "put", "other", "1"]);
+    assert_eq!(places.json(&["kv", "del", "many/", "--prefix"])["deleted"], 11_000);
+    assert_eq!(places.json(&["kv", "get", "", "--prefix"])["items"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
 fn a_command_runs_on_the_service_and_writes_while_it_leads() {
     let places = Places::of(1);
     let _node = places.start(1);

@@ -11,7 +11,7 @@ use prost::Message;
 
 use crate::event::{Change, Event};
 use crate::limits::Limits;
-use crate::query::{Events, ReadEvents};
+use crate::query::{Happened, ReadEvents};
 use crate::refusal::Refusal;
 use crate::tree::Tree;
 use crate::watch::Interest;
@@ -150,7 +150,7 @@ impl Journal {
     }
 
     /// What has happened since.
-    pub(crate) fn read(&self, asked: &ReadEvents) -> Result<Events, Refusal> {
+    pub(crate) fn read(&self, asked: &ReadEvents) -> Result<Happened, Refusal> {
         let from = if asked.from == 0 { self.oldest } else { asked.from };
         if let Some(refusal) = self.dropped(from) {
             return Err(refusal);
@@ -161,15 +161,15 @@ impl Journal {
         };
         let everything = Interest::EVERYTHING;
         let interest = asked.interest.as_ref().unwrap_or(&everything);
-        let mut events: Vec<Event> = Vec::new();
+        let mut events: Vec<Arc<Event>> = Vec::new();
         for event in self.events_from(from).filter(|it| interest.wants(it)) {
             // A revision is told as a whole.
             if events.len() >= limit && events.last().is_some_and(|it| it.revision < event.revision) {
-                return Ok(Events { next: event.revision, events });
+                return Ok(Happened { next: event.revision, events });
             }
-            events.push(Event::clone(event));
+            events.push(Arc::clone(event));
         }
-        Ok(Events { events, next: from.max(self.revision + 1) })
+        Ok(Happened { events, next: from.max(self.revision + 1) })
     }
 }
 
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!((events.events.len(), events.next), (3, 6));
         assert_eq!(
             read(&journal, 9).expect("to come"),
-            Events { events: Vec::new(), next: 9 },
+            Happened { events: Vec::new(), next: 9 },
             "C71: a watch may begin in the future"
         );
         journal.compact(4).expect("there");

@@ -47,7 +47,7 @@ pub struct Limits {
     pub answer_bytes_max: usize,
     /// So many keys may one request look at, in all its guards, reads, counts and deletions. Whatever is applied, every replica applies, and answers nobody meanwhile.
     pub visited_max: usize,
-    /// So many keys may one range delete.
+    /// So many keys may one request delete. It is all one revision, and every replica applies it at once: more are deleted by several.
     pub deleted_max: usize,
     /// So many events are kept for watches and for reads of the past.
     pub events_max: usize,
@@ -83,7 +83,7 @@ impl Limits {
         answer_items_max: 10_000,
         answer_bytes_max: 4 * 1024 * 1024,
         visited_max: 100_000,
-        deleted_max: 100_000,
+        deleted_max: 10_000,
         events_max: 100_000,
         events_bytes_max: 64 * 1024 * 1024,
         records_max: 32,

@@ -3,6 +3,7 @@
 //! A query sees the store at one revision. Whether that is the newest is the replica's business.
 
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use prost::bytes::Bytes;
@@ -308,6 +309,21 @@ pub struct Items {
     /// What the keys that were passed over begin with, up to the separator and with it.
     #[prost(bytes = "bytes", repeated, tag = "4")]
     pub branches: Vec<Bytes>,
+}
+
+/// What has happened, shared with the store that keeps it: a revision is told as a whole, and may be long.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Happened {
+    /// In their order; a revision is never cut.
+    pub events: Vec<Arc<Event>>,
+    /// All that matters has been told up to here, without it: go on from this revision.
+    pub next: u64,
+}
+
+impl From<Happened> for Events {
+    fn from(happened: Happened) -> Events {
+        Events { events: happened.events.into_iter().map(Arc::unwrap_or_clone).collect(), next: happened.next }
+    }
 }
 
 /// What has happened.

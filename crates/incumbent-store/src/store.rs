@@ -13,8 +13,9 @@ use crate::encoding::Entry;
 use crate::event::Event;
 use crate::journal::Journal;
 use crate::keys::Keys;
+use crate::keys::item::Span;
 use crate::limits::Limits;
-use crate::query::{Answer, ListSessions, Query, SessionViews, Status};
+use crate::query::{Answer, Happened, ListSessions, Query, ReadEvents, SessionViews, Status};
 use crate::refusal::Refusal;
 use crate::reply::{Outcome, Reply};
 use crate::sessions::Sessions;
@@ -161,7 +162,32 @@ impl Store {
             Query::Session(id) => self.sessions.view(*id, self.now, true).map(Answer::Session).ok_or(Refusal::SessionGone(*id)),
             Query::Sessions(asked) => Ok(Answer::Sessions(self.list_sessions(asked))),
             Query::Range(asked) => self.keys.read(asked, &self.journal, &self.limits).map(Answer::Items),
-            Query::Events(asked) => self.journal.read(asked).map(Answer::Events),
+            Query::Events(asked) => self.events(asked).map(|it| Answer::Events(it.into())),
+        }
+    }
+
+    /// Tells what has happened, as far as it is kept.
+    ///
+    /// # Errors
+    /// If it is not.
+    pub fn events(&self, asked: &ReadEvents) -> Result<Happened, Refusal> {
+        self.journal.read(asked)
+    }
+
+    /// Whether an answer may take more than a moment: whoever has other things to do lets a copy of the store answer it elsewhere.
+    pub fn takes_long(&self, query: &Query) -> bool {
+        /// So many of anything are a moment.
+        const FEW: usize = 100;
+        match query {
+            Query::Status(_) | Query::Inquire(_) | Query::Session(_) | Query::Events(_) => false,
+            Query::Elections(_) | Query::Sessions(_) => true,
+            Query::Look(name) => self.elections.find(name).is_some_and(|it| it.holders.len() + it.line.len() > FEW),
+            Query::Range(asked) => {
+                let is_short = asked.span.as_ref().is_none_or(Span::is_one)
+                    || (1..=FEW as u64).contains(&asked.limit) && !asked.counts && !asked.count_only;
+                // To see what was, all that came after is taken back.
+                !is_short || asked.revision != 0
+            }
         }
     }
 

@@ -399,6 +399,9 @@ fn a_transaction_is_weighed_before_it_is_done() {
         scene.put(key, "").expect("written");
     }
     assert!(matches!(scene.ask(Command::Delete(delete(Span::all()))), Err(Refusal::Limit { max: 2, .. })));
+    let each = ["a", "b", "c"].map(|it| Act::Delete(delete(Span::key(it)))).to_vec();
+    assert!(matches!(scene.transact(vec![], each, vec![]), Err(Refusal::Limit { max: 2, .. })), "nor one by one");
+    assert_eq!(keys(&scene, Range { span: Some(Span::all()), ..Range::default() }), ["a", "b", "c"]);
     assert!(matches!(scene.put("", ""), Err(Refusal::Malformed(_))));
 }
 

@@ -3,6 +3,7 @@
 use std::io::Read as _;
 
 use clap::Subcommand;
+use incumbent_client::failure::Failure as Unanswered;
 use incumbent_client::message::Consistency;
 use incumbent_client::watch::Cease;
 use incumbent_store::command::Command;
@@ -10,6 +11,7 @@ use incumbent_store::event::{Change, Event};
 use incumbent_store::keys::item::{Item, Span};
 use incumbent_store::keys::transaction::{Delete, Put};
 use incumbent_store::query::{Answer, Query, Range};
+use incumbent_store::refusal::Refusal;
 use incumbent_store::reply::Reply;
 use incumbent_store::watch::{Interest, Topic};
 use serde_json::json;
@@ -52,7 +54,9 @@ If a guard does not hold it ends with 1, and nothing is written.";
 const DEL_EXAMPLES: &str = "\
 Examples:
   incumbent kv del config/size
-  incumbent kv del config/ --prefix";
+  incumbent kv del config/ --prefix
+
+More than 10,000 keys are deleted by several requests, one after the other.";
 
 const WATCH_EXAMPLES: &str = "\
 Examples:
@@ -274,11 +278,35 @@ async fn put(wanted: &PutArguments, here: &Here, console: &mut Console<'_>) -> R
 }
 
 async fn del(wanted: &DelArguments, here: &Here, console: &mut Console<'_>) -> Result<Exit, Failure> {
-    let delete = Delete { span: Some(span(&wanted.key, wanted.prefix)), wants_previous: false };
-    let done = here.client.submit(Command::Delete(delete)).await.map_err(changing)?;
-    let Reply::Deleted(deleted) = &done.reply else { return Err(unexpected(&done.reply)) };
-    let what = format!("{} deleted", deleted.count);
-    told(wanted.form, done.revision, json!({ "deleted": deleted.count }), &what, console)
+    let span = span(&wanted.key, wanted.prefix);
+    let mut count = 0;
+    let revision = loop {
+        match delete(span.clone(), here).await {
+            // More than the service deletes at once: so many as it tells of at once, and again.
+            Err(Unanswered::Refused(Refusal::Limit { .. })) if wanted.prefix => {}
+            Err(why) => return Err(changing(why)),
+            Ok((deleted, revision)) => {
+                count += deleted;
+                break revision;
+            }
+        }
+        let first = Range { span: Some(span.clone()), keys_only: true, ..Range::default() };
+        let shown = here.client.ask(Query::Range(first), Consistency::Linearizable).await.map_err(asking)?;
+        let Answer::Items(page) = shown.answer else { return Err(unexpected(&shown.answer)) };
+        if let Some(last) = page.items.last() {
+            let part = Span { start: span.start.clone(), end: [&last.key[..], &[0]].concat().into() };
+            count += delete(part, here).await.map_err(changing)?.0;
+        }
+    };
+    told(wanted.form, revision, json!({ "deleted": count }), &format!("{count} deleted"), console)
+}
+
+async fn delete(span: Span, here: &Here) -> Result<(u64, u64), Unanswered> {
+    let done = here.client.submit(Command::Delete(Delete { span: Some(span), wants_previous: false })).await?;
+    let Reply::Deleted(deleted) = &done.reply else {
+        return Err(Unanswered::Unknown { why: format!("the service has answered something else: {:?}", done.reply) });
+    };
+    Ok((deleted.count, done.revision))
 }
 
 /// Says what was done, at which revision.

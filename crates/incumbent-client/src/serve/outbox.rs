@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use incumbent_store::query::{Answered, Events, ReadEvents};
+use incumbent_store::query::{Answered, Happened, ReadEvents};
 use incumbent_store::refusal::Refusal;
 use incumbent_store::reply::Outcome;
 use incumbent_store::watch::Interest;
@@ -79,7 +79,7 @@ pub(super) enum Step {
 pub(super) struct Read {
     pub(super) id: u64,
     pub(super) fresh: bool,
-    pub(super) result: Result<Events, Refusal>,
+    pub(super) result: Result<Happened, Refusal>,
 }
 
 /// What kind of answer is owed.
@@ -474,7 +474,7 @@ pub struct Reading {
 
 impl Reading {
     /// This was read; or why it cannot be.
-    pub fn done(mut self, result: Result<Events, Refusal>) {
+    pub fn done(mut self, result: Result<Happened, Refusal>) {
         self.done = true;
         self.outbox.has_read(Read { id: self.id, fresh: self.fresh, result });
     }
@@ -524,7 +524,7 @@ mod tests {
             other @ (Step::Tell(_) | Step::Wait) => panic!("{other:?}"),
         };
         let tell = |outbox: &Arc<Outbox>, reading: Reading, next| {
-            reading.done(Ok(Events { events: Vec::new(), next }));
+            reading.done(Ok(Happened { events: Vec::new(), next }));
             assert!(matches!(outbox.step(0, 256), Step::Tell(_)) && outbox.told(7, next, false));
             assert!(matches!(outbox.step(0, 256), Step::Wait));
         };

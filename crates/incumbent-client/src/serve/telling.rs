@@ -32,7 +32,8 @@ pub(super) struct Teller<'a> {
 
 /// What one watch is being told.
 struct Unfinished {
-    events: VecDeque<Event>,
+    /// Shared with all who are told the same: a revision may be long, and a client slow.
+    events: VecDeque<Arc<Event>>,
     next: u64,
     fresh: bool,
 }
@@ -86,7 +87,7 @@ impl Teller<'_> {
         while let Some(event) = unfinished.events.pop_front() {
             len += event.encoded_len();
             let revision = event.revision;
-            tidings.events.push(event);
+            tidings.events.push(Arc::unwrap_or_clone(event));
             if let Some(following) = unfinished.events.front().filter(|_| len >= TIDINGS_MAX) {
                 tidings.next = if following.revision == revision { 0 } else { following.revision };
                 break;
@@ -104,7 +105,7 @@ impl Teller<'_> {
 mod tests {
     use incumbent_store::command::Request;
     use incumbent_store::event::{Change, Proclaimed};
-    use incumbent_store::query::{Events, ReadEvents};
+    use incumbent_store::query::{Happened, ReadEvents};
     use incumbent_store::refusal::Refusal;
     use incumbent_store::watch::Interest;
 
@@ -142,8 +143,9 @@ mod tests {
                 change: Some(Change::Proclaimed(Proclaimed { value: value.clone().into(), ..Proclaimed::default() })),
             };
             let next = (asked.from + 26).min(101);
-            let events = (asked.from..next).flat_map(|revision| (0..10).map(move |_| revision)).map(event).collect();
-            reading.done(Ok(Events { events, next }));
+            let events =
+                (asked.from..next).flat_map(|revision| (0..10).map(move |_| revision)).map(event).map(Arc::new).collect();
+            reading.done(Ok(Happened { events, next }));
         }
         fn bind(&self, (): &(), _: Binding) {}
 

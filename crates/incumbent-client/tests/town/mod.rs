@@ -15,7 +15,7 @@ use incumbent_store::command::{Bind, Campaign, Command, EndSession, Expire, Open
 use incumbent_store::event::Event;
 use incumbent_store::keys::transaction::Put;
 use incumbent_store::limits::Limits;
-use incumbent_store::query::{Answer, Answered, Query, ReadEvents};
+use incumbent_store::query::{Answered, ReadEvents};
 use incumbent_store::refusal::Refusal;
 use incumbent_store::reply::{Outcome, Reply};
 use incumbent_store::store::Store;
@@ -291,11 +291,7 @@ impl Service for Node {
         if self.town.forgets.swap(false, Ordering::Relaxed) {
             return;
         }
-        let result = match self.town.state().store.query(&Query::Events(asked)) {
-            Ok(Answer::Events(events)) => Ok(events),
-            Ok(other) => panic!("{other:?}"),
-            Err(refusal) => Err(refusal),
-        };
+        let result = self.town.state().store.events(&asked);
         if self.town.is_slow.load(Ordering::Relaxed) {
             // As from another thread: others come first.
             tokio::spawn(async move {

@@ -43,6 +43,15 @@ const SNAPSHOTS_APART: u64 = 5;
 /// More watches on one node than this are refused.
 pub(super) const WATCHES_MAX: usize = 1_000_000;
 
+/// So long a node works for its users before it looks after the others again: short beside the time after which they would elect another.
+pub(super) const TURN_MAX: Duration = Duration::from_millis(5);
+
+/// So much of what was decided may wait to be applied. A node that is further behind does nothing else until it has caught up.
+pub(super) const WORK_MAX: usize = 4096;
+
+/// So many questions that take long may wait.
+pub(super) const READINGS_MAX: usize = 256;
+
 /// So much of what has come from other nodes is taken in together, and then as much of what users want.
 pub(super) const WAKEUPS_PER_TURN: usize = 256;
 

@@ -172,11 +172,10 @@ impl Desk {
     }
 
     /// The state is new enough for this question.
-    pub(super) fn read(&mut self, tag: Tag, store: &Store) {
-        if let Some(Waiter::Ask(query, mut answer)) = self.waiters.remove(&tag) {
-            answer.span.event("confirmed");
-            answer.tell(answered(store, &query));
-        }
+    pub(super) fn read(&mut self, tag: Tag) -> Option<(Query, Asker<Result<Answered, Unanswered>>)> {
+        let Some(Waiter::Ask(query, mut answer)) = self.waiters.remove(&tag) else { return None };
+        answer.span.event("confirmed");
+        Some((query, answer))
     }
 
     /// It has not happened.

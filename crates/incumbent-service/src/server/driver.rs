@@ -4,8 +4,9 @@
 
 mod fitness;
 mod membership;
+mod work;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
 use std::thread::JoinHandle;
@@ -18,18 +19,15 @@ use incumbent_peer::switchboard::{Arrival, Known as PeerKnown, Lines, Security, 
 use incumbent_protocol::protocol::NodeId;
 use incumbent_protocol::time::Instant;
 use incumbent_store::command::{Command, EndSession, Expire, Request};
-use incumbent_store::event::Event;
-use incumbent_store::query::{Answer, Events, Query, ReadEvents};
-use incumbent_store::refusal::Refusal;
+use incumbent_store::query::{Answer, Query};
 use incumbent_store::store::Store;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::administration;
-use super::backup::Label;
-use super::config::{ARRIVALS_MAX, Config, NotStarted, ORDERS_MAX, TIMEOUTS_TO_CLOSE, WAKEUPS_PER_TURN};
+use super::config::{ARRIVALS_MAX, Config, NotStarted, ORDERS_MAX, TIMEOUTS_TO_CLOSE, TURN_MAX, WAKEUPS_PER_TURN};
 use super::counter::{Calls, Counter, Notice};
-use super::desk::{self, Desk, Waiter};
+use super::desk::{Desk, Waiter};
 use super::disk::{self, DiskThread};
 use super::door::Guard;
 use super::handle::{Consistency, DiskStatus, End, Handle, NodeStatus, NotNow, Order, Outcome, Unanswered, Why};
@@ -37,13 +35,15 @@ use super::inquiry;
 use super::keeper::{self, Keeper};
 use super::members::{self, Book, Members};
 use super::opening::{self, Opened};
+use super::readers::Readers;
 use super::steward::Steward;
 use super::tracer::{Condition, Leaderships, Tracer};
 use super::watchers::Watchers;
-use super::{Addresses, RELEASE, Report, apply, door};
+use super::{Addresses, Report, apply, door};
 use crate::http::Annex;
 use crate::log::{DirectoryId, Disk, Known};
-use crate::replica::{Committed, Content, Effect, Health, Index, Input, Lane, Place, Replica, Role, Settings, Snapshot, Tag};
+use crate::replica::{Effect, Health, Index, Input, Lane, Place, Replica, Role, Settings, Tag};
+use work::Work;
 
 /// A node that ends waits so long for a disk that does not answer.
 const LAST_WRITES: Duration = Duration::from_secs(2);
@@ -111,7 +111,7 @@ impl Inboxes {
             Some(order) = self.calls.recv() => Wakeup::Order(order),
             Some(order) = self.orders.recv() => Wakeup::Order(order),
             Some(number) = self.unwatched.recv() => Wakeup::Unwatched(number),
-            () = tokio::time::sleep(wait) => Wakeup::Time,
+            () = rest(wait) => Wakeup::Time,
         }
     }
 
@@ -152,6 +152,11 @@ struct Driver {
     disk: DiskThread,
     disk_status: DiskStatus,
     keeper: Keeper,
+    /// What is to be done to the store, in the order of the log.
+    work: VecDeque<Work>,
+    /// Then it is somebody else's turn.
+    turn_until: Instant,
+    readers: Readers,
     desk: Desk,
     watchers: Watchers,
     belfry: Belfry,
@@ -221,6 +226,7 @@ impl Driver {
         let addresses = Addresses { peers: switchboard.local_address(), clients: clients_address };
         let keeper = Keeper::start(log.snapshots(), log.reader(), reports_in.clone()).map_err(system)?;
         let disk = DiskThread::start(log, reports_in).map_err(system)?;
+        let readers = Readers::start().map_err(system)?;
         let role = replica.view().role;
         let (roles, role_out) = watch::channel(role);
         let (ends, ended) = watch::channel(None);
@@ -264,6 +270,9 @@ impl Driver {
             disk,
             disk_status: DiskStatus::default(),
             keeper,
+            work: VecDeque::new(),
+            turn_until: clock::now() + TURN_MAX,
+            readers,
             desk: Desk::default(),
             watchers: Watchers::default(),
             belfry: Belfry::new(),
@@ -289,17 +298,25 @@ impl Driver {
             if let Wakeup::Dropped = first {
                 return self.let_go();
             }
+            self.turn_until = clock::now() + TURN_MAX;
             self.on_wakeup(first);
-            // However much comes from other nodes, users get their turn.
+            // However much comes from other nodes, users get their turn; and however long it takes what they want, other nodes get theirs.
             for next in [Inboxes::try_news, Inboxes::try_order] {
                 for _ in 0..WAKEUPS_PER_TURN {
                     let Some(wakeup) = self.end.is_none().then(|| next(&mut inboxes)).flatten() else { break };
                     self.on_wakeup(wakeup);
+                    if clock::now() >= self.turn_until {
+                        break;
+                    }
                 }
             }
             self.step_on();
             self.on_time();
             self.step_on();
+            if !self.work.is_empty() {
+                self.turn_until = clock::now() + TURN_MAX;
+                self.work_on();
+            }
         }
         self.finish(inboxes).await;
     }
@@ -319,6 +336,9 @@ impl Driver {
     /// When to wake, if nothing else happens before.
     fn deadline(&self) -> Instant {
         let now = clock::now();
+        if !self.work.is_empty() {
+            return now;
+        }
         let closing = self.closing.as_ref().map(|it| it.until.min(it.transfer_again));
         let deadlines = [self.replica.deadline(), self.desk.gathered_until, self.expire_at(now), closing];
         deadlines.into_iter().flatten().min().unwrap_or(Instant::NEVER)
@@ -437,7 +457,7 @@ impl Driver {
                 }
             }
             Order::Ask { query, consistency: Consistency::Local, seen, answer } if seen <= self.store.revision() => {
-                answer.tell(desk::answered(&self.store, &query));
+                self.answer(query, answer);
             }
             // What is behind what the asker has seen is caught up with as for any that must be new.
             Order::Ask { query, consistency: Consistency::Local | Consistency::Linearizable, seen: _, answer } => {
@@ -452,7 +472,7 @@ impl Driver {
                 let _ = answer.send(self.watchers.add(interest, from, &self.store, self.unwatched.clone()));
             }
             Order::Status { answer } => drop(answer.send(self.status())),
-            Order::Digest { answer } => drop(answer.send((self.applied, self.store.digest()))),
+            Order::Digest { answer } => self.work(Work::Digest(answer)),
             Order::Transfer { to } => self.step(Input::Transfer { to }),
             Order::Change { steps, answer } => {
                 let tag = self.desk.wait(Waiter::Change(answer));
@@ -469,7 +489,7 @@ impl Driver {
             }
             Order::Attend { watcher, interest, bell } => self.belfry.add_as(watcher, interest, bell),
             Order::Leave { watcher } => self.belfry.remove(watcher),
-            Order::Events { asked, reading } => reading.done(self.events(asked)),
+            Order::Events { asked, reading } => reading.done(self.store.events(&asked)),
             Order::Lost { guest, sessions } => self.end_sessions(&guest, &sessions),
             Order::Administer { administration, answer } => {
                 let (handle, timeout) = (self.handle.clone(), self.settings.election_timeout());
@@ -482,30 +502,8 @@ impl Driver {
                 }
             }
             Order::Removed { by, index } => self.be_removed(&format!("as node {by} has it, at entry {index}")),
-            Order::BackUp { answer } => {
-                let (cluster, release) = (self.cluster.clone(), RELEASE.to_owned());
-                let label = Label { cluster, node: self.me.0, wall_ms: wall_ms(), release };
-                self.keeper.give(keeper::Task::BackUp {
-                    index: self.applied,
-                    store: Box::new(self.store.clone()),
-                    label,
-                    answer,
-                });
-            }
+            Order::BackUp { answer } => self.work(Work::BackUp(answer)),
             Order::ReadBackup { wanted, answer } => self.keeper.give(keeper::Task::ReadBackup { wanted, answer }),
-        }
-    }
-
-    fn events(&self, asked: ReadEvents) -> Result<Events, Refusal> {
-        match self.store.query(&Query::Events(asked))? {
-            Answer::Events(events) => Ok(events),
-            Answer::Status(_)
-            | Answer::Board(_)
-            | Answer::Elections(_)
-            | Answer::Seat(_)
-            | Answer::Session(_)
-            | Answer::Sessions(_)
-            | Answer::Items(_) => Err(Refusal::Malformed("an answer to another question".to_owned())),
         }
     }
 
@@ -560,8 +558,8 @@ impl Driver {
                 self.switchboard.send_freight(to, Freight { lane, body: bytes.into() });
             }
             Effect::Write(write) => self.disk.give(disk::Task::Write(write, std::time::Instant::now())),
-            Effect::Commit(entries) => self.apply(entries),
-            Effect::ReadAt { tag, .. } => self.desk.read(tag, &self.store),
+            Effect::Commit(entries) => self.commit(entries),
+            Effect::ReadAt { tag, .. } => self.work(Work::Read(tag)),
             Effect::Reject { tag, why, leader } => {
                 self.forget_expiry(tag);
                 self.desk.reject(tag, why, leader, self.settings.payload_bytes_max);
@@ -570,7 +568,7 @@ impl Driver {
                 self.forget_expiry(tag);
                 self.desk.unknown(tag, self.role.leader);
             }
-            Effect::TakeSnapshot(snapshot) => self.take_snapshot(snapshot),
+            Effect::TakeSnapshot(snapshot) => self.work(Work::Snapshot(snapshot)),
             Effect::Compact(index) => self.disk.give(disk::Task::Compact(index)),
             Effect::ReadPiece { to, index, offset, bytes_max } => {
                 self.keeper.give(keeper::Task::Read { to, index, offset, bytes_max });
@@ -579,7 +577,11 @@ impl Driver {
             Effect::StorePiece { index, offset, bytes, last } => {
                 self.keeper.give(keeper::Task::Keep { index, offset, bytes, last });
             }
-            Effect::Install(snapshot) => self.install(&snapshot),
+            // Another may come before this one's turn.
+            Effect::Install(snapshot) => {
+                let arrived = self.arrived.take();
+                self.work(Work::Install(snapshot, arrived));
+            }
             Effect::Role(role) => {
                 tracing::info!(node = %self.me, term = %role.term, leader = %members::listed(&role.leader), leads = role.leads, "who leads");
                 self.leaderships.change(role, self.condition());
@@ -598,75 +600,6 @@ impl Driver {
             }
             Effect::Halt { index } => self.halt(index),
         }
-    }
-
-    fn apply(&mut self, entries: Vec<Committed>) {
-        let mut events: Vec<Arc<Event>> = Vec::new();
-        for Committed { index, content, .. } in entries {
-            match content {
-                Content::Batch { at, items } => {
-                    for item in items {
-                        let applied = apply::apply(&mut self.store, at, &item.payload, &mut events);
-                        let Ok((result, revision)) = applied else { return self.halt(index) };
-                        if let Some(tag) = item.tag {
-                            match &result {
-                                Ok(_) => drop(self.expiring.take_if(|it| *it == tag)),
-                                // Whatever the reason: not again at once, or the log would be full of it.
-                                Err(_) => self.forget_expiry(tag),
-                            }
-                            self.desk.done(tag, result, revision);
-                        }
-                    }
-                }
-                Content::Members { tag: Some(tag), roll } => self.desk.changed(tag, roll),
-                Content::Members { tag: None, .. } | Content::Nothing => {}
-            }
-            self.applied = index;
-        }
-        if members::are_told(events.iter().map(Arc::as_ref)) {
-            self.look_around();
-        }
-        self.watchers.tell(&events, self.store.revision());
-        self.belfry.ring(&events);
-        self.notice.reach(self.store.revision());
-    }
-
-    fn take_snapshot(&mut self, snapshot: Snapshot) {
-        // It is of what was applied last.
-        debug_assert_eq!(self.applied, snapshot.index);
-        if self.applied == snapshot.index {
-            self.keeper.give(keeper::Task::Save(snapshot, Box::new(self.store.clone())));
-        } else {
-            self.with_the_rest(Input::Unsaved { index: snapshot.index });
-        }
-    }
-
-    fn install(&mut self, snapshot: &Snapshot) {
-        match self.arrived.take() {
-            Some((index, store)) if index == snapshot.index => {
-                let revision_before = self.store.revision();
-                let old = std::mem::replace(&mut self.store, *store);
-                // To free a large one takes its time.
-                self.keeper.give(keeper::Task::Forget(Box::new(old)));
-                self.applied = index;
-                self.snapshot = index;
-                self.look_around();
-                self.watchers.leap(&self.store);
-                self.belfry.ring_all(revision_before);
-                self.notice.reach(self.store.revision());
-            }
-            // The disk has it, so the next start finds it; this one cannot go on.
-            Some(_) | None => {
-                self.end =
-                    Some(End::Broken(format!("the snapshot of entry {} is not at hand: start the node again", snapshot.index)));
-            }
-        }
-    }
-
-    fn halt(&mut self, index: Index) {
-        self.end = Some(End::Broken(format!(
-            "entry {index} of the log was written by a later release, or is damaged: start this node with the release of the others"
-        )));
     }
 
     // What ends by time.
@@ -753,6 +686,11 @@ impl Driver {
             known: self.known.values().copied().collect(),
         }
     }
+}
+
+/// Nothing is to be done before; or there is, and all others are let through first.
+async fn rest(wait: Duration) {
+    if wait.is_zero() { tokio::task::yield_now().await } else { tokio::time::sleep(wait).await }
 }
 
 /// A disk that does not answer must not keep a node from ending.

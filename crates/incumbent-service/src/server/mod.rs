@@ -8,7 +8,7 @@
 //!   clock ───► Time          │ Replica::step ──► Commit ──► Store::apply ──► desk.rs: answers, watchers.rs: events
 //! ```
 //!
-//! - One thread does everything that need not wait, one wake-up at a time (driver.rs). Nothing on it blocks: what waits for a disk is on another.
+//! - One thread does everything that need not wait, one wake-up at a time (driver.rs). Nothing on it blocks: what waits for a disk is on another, and so is what takes long to answer (readers.rs).
 //! - Nothing is acknowledged that a majority's disks could forget, and nothing is applied that the log has not decided.
 //! - What ends by time ends by an entry that the leader proposes when its store says so, and that counts in its own term alone (C08).
 //!
@@ -45,6 +45,7 @@ mod keeper;
 mod lobby;
 mod members;
 mod opening;
+mod readers;
 mod steward;
 #[cfg(test)]
 mod tests;

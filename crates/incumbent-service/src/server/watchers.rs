@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use incumbent_store::event::Event;
-use incumbent_store::query::{Answer, Query, ReadEvents};
+use incumbent_store::query::ReadEvents;
 use incumbent_store::refusal::Refusal;
 use incumbent_store::store::Store;
 use incumbent_store::watch::{Interest, Watches};
@@ -109,20 +109,11 @@ impl Watcher {
     fn catch_up(&mut self, store: &Store) -> bool {
         while self.next <= store.revision() {
             let asked = ReadEvents { from: self.next, interest: Some(self.interest.clone()), limit: 0 };
-            let events = match store.query(&Query::Events(asked)) {
-                Ok(Answer::Events(events)) => events,
+            let events = match store.events(&asked) {
+                Ok(events) => events,
                 Err(refusal) => return self.finish(WatchEnd::Refused(refusal)),
-                Ok(
-                    Answer::Status(_)
-                    | Answer::Board(_)
-                    | Answer::Elections(_)
-                    | Answer::Seat(_)
-                    | Answer::Session(_)
-                    | Answer::Sessions(_)
-                    | Answer::Items(_),
-                ) => return self.finish(WatchEnd::Refused(Refusal::Malformed("an answer to another question".to_owned()))),
             };
-            if !self.tell(events.events.into_iter().map(Arc::new).collect(), events.next - 1) {
+            if !self.tell(events.events, events.next - 1) {
                 return false;
             }
         }

@@ -188,11 +188,9 @@ impl<'a> Draft<'a> {
 
     pub(crate) fn delete(&mut self, delete: &Delete, answer_bytes: &mut usize, visits: &mut Visits) -> Result<Deleted, Refusal> {
         let span = delete.span.as_ref().ok_or_else(|| Refusal::malformed("a span of keys is missing"))?;
+        // One more than may be, so that too many are found out.
         let found: Vec<Item> = self.keys.within(span).take(self.limits.deleted_max + 1).cloned().collect();
-        if found.len() > self.limits.deleted_max {
-            return Err(Refusal::limit("keys deleted at once", self.limits.deleted_max));
-        }
-        visits.spend(found.len())?;
+        visits.spend_deleted(found.len())?;
         if delete.wants_previous {
             spend(answer_bytes, found.iter().map(Item::size).sum(), self.limits)?;
         }

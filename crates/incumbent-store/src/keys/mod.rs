@@ -149,19 +149,29 @@ impl Keys {
     }
 }
 
-/// How many keys a request may still look at.
+/// How many keys a request may still look at, and delete.
 pub(crate) struct Visits {
     left: usize,
     max: usize,
+    deletions_left: usize,
+    deletions_max: usize,
 }
 
 impl Visits {
     pub(crate) fn new(limits: &Limits) -> Visits {
-        Visits { left: limits.visited_max, max: limits.visited_max }
+        let (max, deletions_max) = (limits.visited_max, limits.deleted_max);
+        Visits { left: max, max, deletions_left: deletions_max, deletions_max }
     }
 
     pub(crate) fn spend(&mut self, keys: usize) -> Result<(), Refusal> {
         self.left = self.left.checked_sub(keys).ok_or_else(|| Refusal::limit("keys looked at in one request", self.max))?;
+        Ok(())
+    }
+
+    pub(crate) fn spend_deleted(&mut self, keys: usize) -> Result<(), Refusal> {
+        self.spend(keys)?;
+        let left = self.deletions_left.checked_sub(keys);
+        self.deletions_left = left.ok_or_else(|| Refusal::limit("keys deleted at once", self.deletions_max))?;
         Ok(())
     }
 }

@@ -5,6 +5,9 @@ use incumbent_store::query::AskStatus;
 use super::*;
 use crate::log::sim::SimDisk;
 use crate::log::{Identity, Log};
+use crate::replica::{ClusterTime, Committed, Content, Item};
+use crate::server::config::WORK_MAX;
+use crate::server::desk::Asker;
 
 /// An entry of a later release is decided: whoever cannot read it must not go on as if it were not there.
 #[tokio::test]
@@ -15,6 +18,8 @@ async fn nothing_is_built_on_a_store_that_lacks_an_entry() {
     let options = config.log;
     let opened = opening::open(disk.clone(), &config).expect("opens");
     let (mut driver, mut inboxes, ..) = Driver::new(opened, config).await.expect("starts");
+    // Nobody else wants a turn.
+    driver.turn_until = Instant::NEVER;
     let birth = driver.snapshot;
     driver.step(Input::Wake);
     while driver.applied == birth {
@@ -40,4 +45,72 @@ async fn nothing_is_built_on_a_store_that_lacks_an_entry() {
     driver.finish(inboxes).await;
     let (log, _) = Log::open(disk, &identity, options).expect("opens");
     assert_eq!(log.snapshots().latest().map(|it| it.mark.index), Some(birth));
+}
+
+async fn alone() -> (Driver, Inboxes) {
+    let config = Config::alone("nowhere");
+    let opened = opening::open(SimDisk::new(1), &config).expect("opens");
+    let (driver, inboxes, ..) = Driver::new(opened, config).await.expect("starts");
+    (driver, inboxes)
+}
+
+fn put(index: Index, key: &'static str) -> Committed {
+    let put = incumbent_store::keys::transaction::Put { key: key.into(), ..Default::default() };
+    let payload = apply::payload(Request::of(Command::Put(put)), 0);
+    let items = vec![Item { tag: None, payload: payload.clone() }, Item { tag: None, payload }];
+    Committed { index, term: incumbent_protocol::protocol::Term(1), content: Content::Batch { at: ClusterTime(1), items } }
+}
+
+/// However much was decided, others get their turn, and nobody sees an entry of which a half is applied.
+#[tokio::test]
+async fn what_was_decided_is_applied_when_it_is_its_turn_and_in_order() {
+    let (mut driver, _inboxes) = alone().await;
+    let begun = driver.applied;
+    driver.turn_until = clock::now();
+    driver.commit(vec![put(begun + 1, "a"), put(begun + 2, "b")]);
+    let (answer, mut digest) = oneshot::channel();
+    driver.on_order(Order::Digest { answer });
+    assert_eq!((driver.applied, driver.store.revision(), driver.work.len()), (begun, 0, 7), "the turn is over");
+    assert!(driver.deadline() <= clock::now(), "it goes on as soon as others had theirs");
+    assert!(digest.try_recv().is_err());
+    driver.turn_until = Instant::NEVER;
+    driver.work_on();
+    assert_eq!((driver.applied, driver.store.revision(), driver.work.len()), (begun + 2, 4, 0));
+    assert_eq!(digest.try_recv(), Ok((begun + 2, driver.store.digest())));
+}
+
+#[tokio::test]
+async fn who_is_far_behind_catches_up_before_anything_else() {
+    let (mut driver, _inboxes) = alone().await;
+    let begun = driver.applied;
+    driver.turn_until = clock::now();
+    driver.commit((1..=WORK_MAX as u64).map(|it| put(begun + it, "a")).collect());
+    assert_eq!(driver.work.len(), WORK_MAX);
+}
+
+#[tokio::test]
+async fn questions_that_take_long_are_answered_elsewhere_as_things_stood() {
+    let (mut driver, _inboxes) = alone().await;
+    driver.commit(vec![put(driver.applied + 1, "a")]);
+    let (told, mut answers) = mpsc::unbounded_channel();
+    let ask = |driver: &mut Driver, limit| {
+        let told = told.clone();
+        let answer = Asker::new(move |answer: Result<incumbent_store::query::Answered, Unanswered>| {
+            let by = std::thread::current().name().map(str::to_owned);
+            let _ = told.send((by, answer.map(|it| (it.revision, it.answer))));
+        });
+        let span = Some(incumbent_store::keys::item::Span::all());
+        let query = Query::Range(incumbent_store::query::Range { span, limit, ..Default::default() });
+        driver.on_order(Order::Ask { query, consistency: Consistency::Local, seen: 0, answer });
+    };
+    ask(&mut driver, 0);
+    driver.commit(vec![put(driver.applied + 1, "b")]);
+    ask(&mut driver, 10);
+    let mut keys = BTreeMap::new();
+    for _ in 0..2 {
+        let (by, answer) = answers.recv().await.expect("told");
+        let Ok((revision, Some(Answer::Items(items)))) = answer else { panic!("{answer:?}") };
+        keys.insert(revision, (by.as_deref() == Some("incumbent-reader"), items.items.len()));
+    }
+    assert_eq!(keys, BTreeMap::from([(2, (true, 1)), (4, (false, 2))]));
 }

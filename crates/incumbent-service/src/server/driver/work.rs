@@ -1,0 +1,168 @@
+//! What is done to the store, in the order of the log.
+//!
+//! A request may take milliseconds, and hundreds of them may be decided at once. If a replica did all that in one go, it would be deposed before it has said that it lives: so it works until its
+//! turn is over, lets others have theirs, and goes on. What depends on how far the store has come waits in the same line.
+
+use std::sync::Arc;
+
+use incumbent_client::administration::BackupView;
+use incumbent_peer::clock;
+use incumbent_store::event::Event;
+use incumbent_store::query::{Answered, Query};
+use incumbent_store::store::Store;
+use tokio::sync::oneshot;
+
+use super::{Driver, wall_ms};
+use crate::replica::{ClusterTime, Committed, Content, Index, Input, Item, Roll, Snapshot, Tag};
+use crate::server::backup::Label;
+use crate::server::config::WORK_MAX;
+use crate::server::desk::{self, Asker};
+use crate::server::handle::{End, NotNow, Unanswered, Why};
+use crate::server::{RELEASE, apply, keeper, members};
+
+/// One thing to do.
+pub(super) enum Work {
+    /// A request of an entry.
+    Apply(Index, ClusterTime, Item),
+    /// The members have changed, for whoever waits for it.
+    Changed(Tag, Roll),
+    /// An entry is done.
+    Reached(Index),
+    /// The store is new enough for a question.
+    Read(Tag),
+    Digest(oneshot::Sender<(Index, u64)>),
+    BackUp(oneshot::Sender<Result<BackupView, String>>),
+    Snapshot(Snapshot),
+    /// The store of another node comes in the place of this one.
+    Install(Snapshot, Option<(Index, Box<Store>)>),
+}
+
+impl Driver {
+    /// At once, if it is its turn.
+    pub(super) fn work(&mut self, work: Work) {
+        self.work.push_back(work);
+        self.work_on();
+    }
+
+    pub(super) fn commit(&mut self, entries: Vec<Committed>) {
+        for Committed { index, content, .. } in entries {
+            match content {
+                Content::Batch { at, items } => {
+                    self.work.extend(items.into_iter().map(|item| Work::Apply(index, at, item)));
+                }
+                Content::Members { tag: Some(tag), roll } => self.work.push_back(Work::Changed(tag, roll)),
+                Content::Members { tag: None, .. } | Content::Nothing => {}
+            }
+            self.work.push_back(Work::Reached(index));
+        }
+        self.work_on();
+    }
+
+    /// Works until there is no more, or the turn is over. Who has not caught up for long goes on all the same: what waits takes room.
+    pub(super) fn work_on(&mut self) {
+        let mut events: Vec<Arc<Event>> = Vec::new();
+        // Nothing is built on a store that lacks an entry: nobody is answered from it, and no snapshot is taken of it.
+        while !matches!(self.end, Some(End::Broken(_)))
+            && (self.work.len() > WORK_MAX || clock::now() < self.turn_until)
+            && let Some(work) = self.work.pop_front()
+        {
+            match work {
+                Work::Apply(index, at, item) => self.apply(index, at, &item, &mut events),
+                Work::Changed(tag, roll) => self.desk.changed(tag, roll),
+                Work::Reached(index) => self.applied = index,
+                Work::Read(tag) => {
+                    if let Some((query, answer)) = self.desk.read(tag) {
+                        self.answer(query, answer);
+                    }
+                }
+                Work::Digest(answer) => drop(answer.send((self.applied, self.store.digest()))),
+                Work::BackUp(answer) => self.back_up(answer),
+                Work::Snapshot(snapshot) => self.take_snapshot(snapshot),
+                Work::Install(snapshot, arrived) => {
+                    // What was there before is told of the store that was.
+                    self.tell(&std::mem::take(&mut events));
+                    self.install(&snapshot, arrived);
+                }
+            }
+        }
+        self.tell(&events);
+    }
+
+    fn apply(&mut self, index: Index, at: ClusterTime, item: &Item, events: &mut Vec<Arc<Event>>) {
+        let Ok((result, revision)) = apply::apply(&mut self.store, at, &item.payload, events) else { return self.halt(index) };
+        if let Some(tag) = item.tag {
+            match &result {
+                Ok(_) => drop(self.expiring.take_if(|it| *it == tag)),
+                // Whatever the reason: not again at once, or the log would be full of it.
+                Err(_) => self.forget_expiry(tag),
+            }
+            self.desk.done(tag, result, revision);
+        }
+    }
+
+    /// Tells all who listen what has happened.
+    fn tell(&mut self, events: &[Arc<Event>]) {
+        if events.is_empty() {
+            return;
+        }
+        if members::are_told(events.iter().map(Arc::as_ref)) {
+            self.look_around();
+        }
+        self.watchers.tell(events, self.store.revision());
+        self.belfry.ring(events);
+        self.notice.reach(self.store.revision());
+    }
+
+    /// Answers a question as things stand: here, or where it keeps nobody waiting.
+    pub(super) fn answer(&self, query: Query, answer: Asker<Result<Answered, Unanswered>>) {
+        if !self.store.takes_long(&query) {
+            answer.tell(desk::answered(&self.store, &query));
+        } else if let Err(answer) = self.readers.give(&self.store, query, answer) {
+            answer.tell(Err(Unanswered::NotNow(NotNow { why: Why::Full, leader: self.role.leader })));
+        }
+    }
+
+    fn back_up(&self, answer: oneshot::Sender<Result<BackupView, String>>) {
+        let (cluster, release) = (self.cluster.clone(), RELEASE.to_owned());
+        let label = Label { cluster, node: self.me.0, wall_ms: wall_ms(), release };
+        self.keeper.give(keeper::Task::BackUp { index: self.applied, store: Box::new(self.store.clone()), label, answer });
+    }
+
+    fn take_snapshot(&mut self, snapshot: Snapshot) {
+        // It is of what was applied last.
+        debug_assert_eq!(self.applied, snapshot.index);
+        if self.applied == snapshot.index {
+            self.keeper.give(keeper::Task::Save(snapshot, Box::new(self.store.clone())));
+        } else {
+            self.with_the_rest(Input::Unsaved { index: snapshot.index });
+        }
+    }
+
+    fn install(&mut self, snapshot: &Snapshot, arrived: Option<(Index, Box<Store>)>) {
+        match arrived {
+            Some((index, store)) if index == snapshot.index => {
+                let revision_before = self.store.revision();
+                let old = std::mem::replace(&mut self.store, *store);
+                // To free a large one takes its time.
+                self.keeper.give(keeper::Task::Forget(Box::new(old)));
+                self.applied = index;
+                self.snapshot = index;
+                self.look_around();
+                self.watchers.leap(&self.store);
+                self.belfry.ring_all(revision_before);
+                self.notice.reach(self.store.revision());
+            }
+            // The disk has it, so the next start finds it; this one cannot go on.
+            Some(_) | None => {
+                self.end =
+                    Some(End::Broken(format!("the snapshot of entry {} is not at hand: start the node again", snapshot.index)));
+            }
+        }
+    }
+
+    pub(super) fn halt(&mut self, index: Index) {
+        self.end = Some(End::Broken(format!(
+            "entry {index} of the log was written by a later release, or is damaged: start this node with the release of the others"
+        )));
+    }
+}

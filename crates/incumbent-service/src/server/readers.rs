@@ -1,0 +1,54 @@
+//! Answers to questions that take long, on a thread of their own: the log does not wait for whoever counts a hundred thousand keys.
+//!
+//! What is read is a copy of the store, as it was when the question had its turn. A copy costs nothing until the store is changed, and then only what is changed.
+
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Weak};
+use std::thread;
+
+use incumbent_store::query::{Answered, Query};
+use incumbent_store::store::Store;
+
+use super::config::READINGS_MAX;
+use super::desk::{self, Asker};
+use super::handle::Unanswered;
+
+type Answer = Asker<Result<Answered, Unanswered>>;
+
+/// The thread, from outside. Dropped, it ends with the question that it is at.
+#[derive(Debug)]
+pub(super) struct Readers {
+    questions: Sender<(Box<Store>, Query, Answer)>,
+    waiting: Arc<AtomicUsize>,
+}
+
+impl Readers {
+    pub(super) fn start() -> io::Result<Readers> {
+        let (questions, inbox) = channel::<(Box<Store>, Query, Answer)>();
+        let waiting = Arc::<AtomicUsize>::default();
+        let open: Weak<AtomicUsize> = Arc::downgrade(&waiting);
+        thread::Builder::new().name("incumbent-reader".to_owned()).spawn(move || {
+            for (store, query, answer) in inbox {
+                // Nobody waits for an answer of a node that has ended.
+                let Some(waiting) = open.upgrade() else { return };
+                waiting.fetch_sub(1, Ordering::Relaxed);
+                drop(waiting);
+                answer.tell(desk::answered(&store, &query));
+            }
+        })?;
+        Ok(Readers { questions, waiting })
+    }
+
+    /// Answers it in its turn, as this store stands now. Gives it back if too many wait.
+    pub(super) fn give(&self, store: &Store, query: Query, answer: Answer) -> Result<(), Answer> {
+        if self.waiting.load(Ordering::Relaxed) >= READINGS_MAX {
+            return Err(answer);
+        }
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        // If it has ended, so has the node: whoever asked is told so when the answer is dropped.
+        let _ = self.questions.send((Box::new(store.clone()), query, answer));
+        Ok(())
+    }
+}
