@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use incumbent_protocol::time::Instant;
 use rustix::process::{Pid, getpid};
 
 use crate::clock;
@@ -113,16 +114,25 @@ impl Cgroup {
         }
     }
 
-    /// All in it and beneath it. Others may come while this looks.
-    pub fn processes(&self) -> Vec<Pid> {
+    /// All in it and beneath it, or those that were found before `give_up`. Others may come while this looks.
+    pub fn processes(&self, give_up: Instant) -> Vec<Pid> {
         let mut found = Vec::new();
         let mut to_visit = vec![self.path.clone()];
-        while let Some(directory) = to_visit.pop() {
+        while clock::now() < give_up
+            && let Some(directory) = to_visit.pop()
+        {
             let procs = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
             found.extend(procs.lines().filter_map(|it| it.parse().ok()).filter_map(Pid::from_raw));
             to_visit.extend(directories_in(&directory));
         }
         found
+    }
+
+    /// Whether this process is in it or beneath it now. One small file is read, however many there are.
+    pub fn holds(&self, pid: Pid) -> bool {
+        let groups = fs::read_to_string(format!("/proc/{}/cgroup", pid.as_raw_nonzero())).unwrap_or_default();
+        // No other group since the boot has had its name, and what the path begins with depends on who looks.
+        own_group(&groups).is_some_and(|it| Path::new(it).iter().any(|it| Some(it) == self.path.file_name()))
     }
 
     /// Removes it and those beneath it, if nobody is in them.
@@ -177,7 +187,7 @@ fn maker(name: &str) -> Option<&str> {
     (is_number(process) && is_number(when)).then_some(process)
 }
 
-/// The path of the v2 group in /proc/self/cgroup.
+/// The path of the v2 group in /proc/self/cgroup, or in that of another process.
 fn own_group(text: &str) -> Option<&str> {
     let path = text.lines().find_map(|it| it.strip_prefix("0::"))?;
     // Outside of the namespace's root, names lead nowhere.

@@ -5,7 +5,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
+use incumbent_protocol::time::Instant;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use crate::clock;
 
 /// A process as it was when we looked.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -37,34 +40,37 @@ pub(crate) struct Found {
     dead: BTreeSet<(i32, u64)>,
 }
 
-/// The living descendants of `root`, without itself.
-pub(crate) fn living(root: Pid) -> Vec<Process> {
-    find(root).living
+/// The living descendants of `root`, without itself. Nobody if `give_up` comes before all have been looked at.
+pub(crate) fn living(root: Pid, give_up: Instant) -> Vec<Process> {
+    find(root, give_up).unwrap_or_default().living
 }
 
-/// Whether nobody who descends from `root` lives.
+/// Whether nobody who descends from `root` lives, as far as could be seen before `give_up`.
 ///
 /// Two looks, because in one a process may fork and end while it is read, and its child has been read past: a chain of such processes would look dead for ever. If all that
 /// the first look found were dead, whoever still lives has been given to `root` by then, and stays beneath it, dead or alive, until `root` waits for it: so the second look
 /// finds somebody that the first has not.
-pub(crate) fn are_dead(root: Pid) -> bool {
-    let first = find(root);
+pub(crate) fn are_dead(root: Pid, give_up: Instant) -> bool {
+    let Some(first) = find(root, give_up) else { return false };
     if !first.living.is_empty() {
         return false;
     }
     if first.dead.is_empty() {
         return true;
     }
-    let second = find(root);
-    second.living.is_empty() && second.dead.is_subset(&first.dead)
+    find(root, give_up).is_some_and(|second| second.living.is_empty() && second.dead.is_subset(&first.dead))
 }
 
-fn find(root: Pid) -> Found {
+/// One look. It takes as long as there are processes on this machine, and `None` means that `give_up` came first.
+fn find(root: Pid, give_up: Instant) -> Option<Found> {
     if children(root).is_some_and(|it| it.is_empty()) {
-        return Found::default();
+        return Some(Found::default());
     }
     let mut children: BTreeMap<i32, Vec<Process>> = BTreeMap::new();
     for process in fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|it| look(it.file_name().to_str()?)) {
+        if clock::now() >= give_up {
+            return None;
+        }
         children.entry(process.parent).or_default().push(process);
     }
     let mut seen = BTreeSet::new();
@@ -83,13 +89,13 @@ fn find(root: Pid) -> Found {
             }
         }
     }
-    found
+    Some(found)
 }
 
 /// Stops the children of `root` that are not `known` yet, the youngest first. Fast, because it must be faster than a process that lives only to fork the next: who ends
 /// hands its child to `root`, and there it is caught.
-pub(crate) fn stop_newborn(root: Pid, known: &mut BTreeSet<i32>) {
-    for number in children(root).unwrap_or_default().into_iter().rev() {
+pub(crate) fn stop_newborn(root: Pid, known: &mut BTreeSet<i32>, give_up: Instant) {
+    for number in children(root).unwrap_or_default().into_iter().rev().take_while(|_| clock::now() < give_up) {
         if known.insert(number)
             && let Some(pid) = Pid::from_raw(number)
             && let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty())
@@ -166,11 +172,12 @@ mod tests {
     fn a_child_is_found_and_signalled_until_it_is_dead() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let own = rustix::process::getpid();
-        let found = living(own).into_iter().find(|it| it.pid.as_raw_nonzero().get() == child.id().cast_signed()).unwrap();
+        let found =
+            living(own, Instant::NEVER).into_iter().find(|it| it.pid.as_raw_nonzero().get() == child.id().cast_signed()).unwrap();
         assert!(send(&found, Signal::KILL));
         child.wait().unwrap();
         assert!(!send(&found, Signal::KILL));
-        assert!(!living(own).contains(&found));
+        assert!(!living(own, Instant::NEVER).contains(&found));
     }
 
     #[test]
@@ -182,14 +189,15 @@ mod tests {
             .unwrap();
         let root = Pid::from_raw(shell.id().cast_signed()).unwrap();
         std::io::Read::read_exact(&mut shell.stdout.take().unwrap(), &mut [0]).unwrap();
-        assert!(!are_dead(root));
-        let sleeper = living(root)[0];
+        assert!(!are_dead(root, Instant::NEVER));
+        let sleeper = living(root, Instant::NEVER)[0];
         // Stopped, the shell cannot wait for its child.
         rustix::process::kill_process(root, Signal::STOP).unwrap();
         assert!(send(&sleeper, Signal::KILL));
-        while !are_dead(root) {
+        while !are_dead(root, Instant::NEVER) {
             std::thread::yield_now();
         }
+        assert!(!are_dead(root, clock::now()), "there was no time to see that");
         shell.kill().unwrap();
         shell.wait().unwrap();
     }

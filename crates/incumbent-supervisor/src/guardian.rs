@@ -45,6 +45,8 @@ const BURY_EVERY: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// When a tree is dead, the processors are left to whoever takes over for so long, before the next launcher is begun.
 const PREPARE_AFTER: Duration = Duration::from_millis(50);
+/// For so long it buries without a look at anything else: there are trees whose processes die faster than anybody buries them.
+const BURY_WITHIN: Duration = Duration::from_millis(50);
 /// What the command leaves behind when it ends by itself has so long to end too, before it is killed.
 const REMNANTS_END_WITHIN: Duration = Duration::from_secs(2);
 
@@ -238,10 +240,8 @@ impl Guardian {
                 }
             }
             Order::Signal(number) => {
-                let command = self.running.as_ref().and_then(|it| it.command.as_ref());
-                if let (Some(command), Some(signal)) = (command, Signal::from_named_raw(number)) {
-                    // It may end at this instant.
-                    let _ = pidfd_send_signal(command, signal);
+                if let Some(signal) = Signal::from_named_raw(number) {
+                    self.signal_command(signal);
                 }
             }
             Order::Stop { signal, kill_at } => {
@@ -307,7 +307,20 @@ impl Guardian {
         self.thaw();
         if let Some(running) = &mut self.running {
             running.kill_at = Some(running.kill_at.map_or(kill_at, |it| it.min(kill_at)));
-            self.tree.signal(signal);
+            let give_up = self.kill_due();
+            if clock::now() < give_up {
+                self.tree.signal(signal, give_up);
+            } else {
+                // All of them are killed at once, and there is no time but for this.
+                self.signal_command(signal);
+            }
+        }
+    }
+
+    fn signal_command(&self, signal: Signal) {
+        if let Some(command) = self.running.as_ref().and_then(|it| it.command.as_ref()) {
+            // It may end at this instant.
+            let _ = pidfd_send_signal(command, signal);
         }
     }
 
@@ -321,7 +334,7 @@ impl Guardian {
     fn freeze(&mut self) {
         let Some(running) = self.running.as_mut().filter(|it| !it.frozen && !it.killed) else { return };
         running.frozen = true;
-        if let Err(why) = self.tree.freeze() {
+        if let Err(why) = self.tree.freeze(self.kill_due()) {
             self.report(&[Report::NotFrozen { why: why.to_string() }]);
         }
     }
@@ -330,7 +343,7 @@ impl Guardian {
         if let Some(running) = self.running.as_mut().filter(|it| it.frozen) {
             running.frozen = false;
             // A tree that cannot be thawed is killed at its deadline.
-            let _ = self.tree.thaw();
+            let _ = self.tree.thaw(self.kill_due());
         }
     }
 
@@ -344,27 +357,32 @@ impl Guardian {
         let _ = rustix::io::read(&self.timer, &mut spent);
         let Some(running) = &self.running else { return Ok(()) };
         let now = clock::now();
-        let (stop_at, lease_end) = match self.lease {
-            Some(lease) => (Instant::from_nanos(lease.stop_at), Instant::from_nanos(lease.kill_at)),
-            None => (now, now),
-        };
-        if now >= lease_end || running.killed || running.kill_at.is_some_and(|it| now >= it) {
+        let stop_at = self.lease.map_or(now, |it| Instant::from_nanos(it.stop_at));
+        if running.killed || now >= self.kill_due() {
             self.kill();
         } else if now >= stop_at && running.kill_at.is_none() && !running.frozen {
-            self.stop(Signal::TERM, lease_end);
+            self.stop(Signal::TERM, self.lease_end());
         }
         Ok(())
+    }
+
+    /// When a tree is to be killed that has not been. Nothing else may take longer than until then, however many processes there are.
+    fn kill_due(&self) -> Instant {
+        let Some(running) = self.running.as_ref().filter(|it| !it.killed) else { return Instant::NEVER };
+        running.kill_at.map_or(self.lease_end(), |it| it.min(self.lease_end()))
+    }
+
+    /// When it is killed at the latest. Without a lease it may not live at all.
+    fn lease_end(&self) -> Instant {
+        self.lease.map_or(Instant::ZERO, |it| Instant::from_nanos(it.kill_at))
     }
 
     /// Sets the timer to the next instant at which something is due.
     fn set_timer(&self) -> io::Result<()> {
         let next = self.running.as_ref().and_then(|running| {
             let lease = self.lease?;
-            let due = match running.kill_at {
-                Some(kill_at) => kill_at.as_nanos().min(lease.kill_at),
-                None if running.frozen => lease.kill_at,
-                None => lease.stop_at,
-            };
+            let is_told = running.kill_at.is_some() || running.frozen;
+            let due = if is_told { self.kill_due().as_nanos() } else { lease.stop_at };
             (!running.killed).then_some(due.max(1))
         });
         // Zero disarms it.
@@ -378,7 +396,10 @@ impl Guardian {
     /// Waits for those who have ended, says how the command did, and notices when nobody is left.
     fn bury(&mut self) {
         let mut reports = Vec::new();
-        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+        let enough = self.kill_due().min(clock::now() + BURY_WITHIN);
+        while clock::now() < enough
+            && let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG)
+        {
             self.launcher = self.launcher.take().filter(|it| it.pid() != pid);
             if let Some(running) = self.running.as_mut().filter(|it| it.pid == pid && it.command.is_some()) {
                 running.command = None;
@@ -387,7 +408,7 @@ impl Guardian {
         }
         let Some(running) = self.running.as_ref().filter(|it| it.command.is_none()) else { return };
         let (killed, frozen, was_told) = (running.killed, running.frozen, running.kill_at.is_some());
-        if !self.tree.is_dead().unwrap_or(false) {
+        if !self.tree.is_dead(self.kill_due()).unwrap_or(false) {
             let has_ended = !reports.is_empty();
             self.report(&reports);
             if has_ended && !was_told && !killed {
@@ -408,7 +429,7 @@ impl Guardian {
         self.report(&reports);
         if frozen {
             // Killed while frozen it would stay so for the next.
-            let _ = self.tree.thaw();
+            let _ = self.tree.thaw(Instant::NEVER);
         }
         // Fenced, each command has a guardian of its own.
         self.is_unprepared = self.fence.is_none();

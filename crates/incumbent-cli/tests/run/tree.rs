@@ -1,8 +1,10 @@
 //! Nothing of the command's tree lives when it should not, whatever its processes do and whoever of ours is killed or stopped.
 
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use incumbent_supervisor::cgroup::Cgroup;
+use incumbent_supervisor::clock;
 use incumbent_testbed::{Redis, Server as _, eventually};
 use rustix::process::Signal;
 
@@ -245,6 +247,61 @@ fn a_guardian_whose_supervisor_is_stopped_kills_the_tree_by_its_own_clock() {
         assert!(first.parse::<u64>().unwrap() < second.parse::<u64>().unwrap());
         run.signal(Signal::TERM);
         run.ends_with(&[137, 143]);
+        world.nothing_lives();
+    }
+}
+
+/// Three thousand that are deaf to what asks them to end.
+const CROWD: &str = r#"
+exec perl -e '$SIG{TERM} = "IGNORE"; $| = 1; for (1..3000) { fork or do { sleep 1000; exit } } print "ready\n"; sleep 1000'
+"#;
+
+#[test]
+fn to_tell_a_crowd_to_end_does_not_put_off_its_death() {
+    const TTL: Duration = Duration::from_secs(3);
+    /// What a busy machine may take to bring so many to their end.
+    const SLACK: Duration = Duration::from_secs(1);
+    for hold in BOTH {
+        let world = World::new(hold);
+        let run = world.start(&["--ttl", "3s", "--after-loss", "exit"], CROWD);
+        run.hear("ready");
+        let crowd = world.living();
+        assert!(crowd.len() > 3000);
+        run.signal(Signal::STOP);
+        let stopped = clock::now();
+        all_die("the tree of a stopped supervisor", &crowd);
+        let lived = clock::now() - stopped;
+        assert!(lived < TTL + SLACK, "{hold:?}: it was renewed {lived:?} ago at the latest");
+        run.signal(Signal::CONT);
+        run.ends(122);
+        world.nothing_lives();
+    }
+}
+
+#[test]
+fn a_command_that_has_moved_to_another_group_is_told_to_end_too() {
+    groups_are_needed();
+    let world = World::new(Hold::Group);
+    let other = Cgroup::make(&format!("incumbent-other-{}", std::process::id())).unwrap();
+    let procs = other.path().join("cgroup.procs");
+    let script = format!("trap 'exit 9' TERM; echo $$ > {}; echo ready; while :; do sleep 0.02; done", procs.display());
+    let run = world.start(&["--grace", "1m"], &script);
+    run.hear("ready");
+    run.signal(Signal::TERM);
+    run.ends(9);
+    world.nothing_lives();
+    other.remove();
+}
+
+#[test]
+fn a_command_that_has_no_time_to_end_is_told_to_all_the_same() {
+    for hold in BOTH {
+        let world = World::new(hold);
+        let run = world.start(&["--grace", "0s"], "sleep 1000 & exec perl -e '$| = 1; print \"ready\\n\"; sleep 1000'");
+        run.hear("ready");
+        run.signal(Signal::TERM);
+        // Had nobody told it, it would have been killed.
+        run.ends(143);
         world.nothing_lives();
     }
 }
