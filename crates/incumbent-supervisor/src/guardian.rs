@@ -257,7 +257,7 @@ impl Guardian {
         let now = clock::now();
         let started = match (&self.running, self.lease) {
             (Some(_), _) => Err("the tree before it still lives".to_owned()),
-            (None, Some(lease)) if lease.stop_at > now.as_nanos() => {
+            (None, Some(lease)) if lease.stop_at > now.as_nanos() && self.can_be_armed(lease) => {
                 let within = Instant::from_nanos(lease.stop_at) - now;
                 self.spawn(launch, within).map_err(|why| why.to_string())
             }
@@ -273,6 +273,10 @@ impl Guardian {
                 self.report(&[Report::NotStarted { why }]);
             }
         }
+    }
+
+    fn can_be_armed(&self, lease: Lease) -> bool {
+        self.charge.watchdog.as_ref().is_none_or(|it| it.can_be_armed(Instant::from_nanos(lease.deadline)))
     }
 
     fn disarm(&mut self) {
@@ -379,14 +383,16 @@ impl Guardian {
 
     /// Sets the timer to the next instant at which something is due.
     fn set_timer(&self) -> io::Result<()> {
-        let next = self.running.as_ref().and_then(|running| {
+        let tree = self.running.as_ref().and_then(|running| {
             let lease = self.lease?;
             let is_told = running.kill_at.is_some() || running.frozen;
             let due = if is_told { self.kill_due().as_nanos() } else { lease.stop_at };
             (!running.killed).then_some(due.max(1))
         });
+        let deadline = self.lease.map(|it| Instant::from_nanos(it.deadline));
+        let pet = self.watchdog.as_ref().zip(deadline).and_then(|(watchdog, deadline)| watchdog.pet_at(deadline));
         // Zero disarms it.
-        let nanos = next.unwrap_or(0);
+        let nanos = tree.into_iter().chain(pet.map(Instant::as_nanos)).min().unwrap_or(0);
         let at = Timespec { tv_sec: (nanos / 1_000_000_000).cast_signed(), tv_nsec: (nanos % 1_000_000_000).cast_signed() };
         let never = Timespec { tv_sec: 0, tv_nsec: 0 };
         timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &Itimerspec { it_interval: never, it_value: at })?;

@@ -5,6 +5,9 @@
 //!
 //! **Rule.** It is petted only while `now + timeout <= deadline`, with the deadline of the last acknowledged renewal. So whenever the petting stops, for whatever reason, the reset comes before the
 //! deadline. As long as the guardian runs there is none: it kills the tree before the deadline, and disarms the watchdog once the tree is dead.
+//!
+//! For that the last petting must not come much earlier than the rule allows either: on a beat of one second the reset could come a second before the deadline, and so before the kill. So the guardian
+//! wakes each time half of what is left has passed, and the reset comes earlier than the deadline by no more than twice what the guardian is late.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -12,11 +15,18 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use incumbent_protocol::time::Instant;
+use incumbent_protocol::timing::Timing;
 
 use crate::clock;
 
 /// Shorter ones leave no room for a guardian that is late by a second.
 pub const TIMEOUT_MIN: Duration = Duration::from_secs(2);
+/// From the kill to the reset at least: a killed process of 1 GiB needs about 0.1 s to be gone, and no healthy machine may be reset because its guardian was late by as much.
+pub const KILL_MIN: Duration = Duration::from_millis(200);
+/// How often it is petted while there is time.
+const PET_EVERY: Duration = Duration::from_secs(1);
+/// The last petting may come so much before the last moment for it.
+const PET_LAST: Duration = Duration::from_millis(5);
 
 /// A watchdog that can be armed.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -43,9 +53,13 @@ impl Settings {
         Ok(Settings { device: device.to_owned(), timeout: Duration::from_secs(seconds) })
     }
 
-    /// Whether it fits a lease that is valid for `validity` from the send of a renewal that may take `request_timeout`. An error says in one line what to do.
-    pub fn fits(&self, validity: Duration, request_timeout: Duration) -> Result<(), String> {
-        let most = validity.saturating_sub(request_timeout);
+    /// Whether it fits a lease with these times. An error says in one line what to do.
+    pub fn fits(&self, timing: &Timing) -> Result<(), String> {
+        // So much is left of the lease at any time while renewals are answered: it can be armed whenever a command is to start.
+        let most = timing.validity(timing.ttl()).saturating_sub(timing.renew() + timing.request_timeout());
+        if timing.kill() < KILL_MIN || most < TIMEOUT_MIN {
+            return Err(format!("a lease of {:?} is too short for a watchdog: take a longer --ttl", timing.ttl()));
+        }
         if self.timeout < TIMEOUT_MIN || self.timeout > most {
             return Err(format!(
                 "a watchdog of {:?} does not fit this lease: set it to between {TIMEOUT_MIN:?} and {} s (wdctl --settimeout N {}), or take another --ttl",
@@ -55,6 +69,11 @@ impl Settings {
             ));
         }
         Ok(())
+    }
+
+    /// Whether a lease with this deadline lasts long enough to arm it.
+    pub(crate) fn can_be_armed(&self, deadline: Instant) -> bool {
+        clock::now() + self.timeout <= deadline
     }
 }
 
@@ -78,7 +97,7 @@ pub(crate) struct Watchdog {
 impl Watchdog {
     /// Arms it, if the lease still lasts long enough for that: opening it is the first petting.
     pub(crate) fn arm(settings: &Settings, deadline: Instant) -> io::Result<Watchdog> {
-        if clock::now() + settings.timeout > deadline {
+        if !settings.can_be_armed(deadline) {
             return Err(io::Error::other("the lease ends too soon for the watchdog"));
         }
         let device = OpenOptions::new().write(true).open(&settings.device)?;
@@ -93,15 +112,44 @@ impl Watchdog {
         }
     }
 
+    /// When it is to be petted next. Never, once the rule does not allow it.
+    pub(crate) fn pet_at(&self, deadline: Instant) -> Option<Instant> {
+        next_pet(clock::now(), deadline.before(self.timeout))
+    }
+
     /// The tree is dead: nobody needs to be reset. Drivers that cannot be disarmed go on, and reset the machine.
     pub(crate) fn disarm(mut self) {
         let _ = self.device.write_all(b"V");
     }
 }
 
+fn next_pet(now: Instant, last: Instant) -> Option<Instant> {
+    let left = last - now;
+    (left > PET_LAST).then(|| now + (left / 2).min(PET_EVERY))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_petting_is_earlier_than_it_might_be_by_no_more_than_twice_what_the_guardian_is_late() {
+        let last = Instant::ZERO + Duration::from_secs(100);
+        for left_ms in 1..5000 {
+            for late in [0, 1, 3, 10, 50, 200].map(Duration::from_millis) {
+                let mut petted = last.before(Duration::from_millis(left_ms));
+                while let Some(wake) = next_pet(petted, last).map(|it| it + late).filter(|it| *it <= last) {
+                    assert!(wake > petted && wake - petted <= PET_EVERY + late);
+                    petted = wake;
+                }
+                let early = last - petted;
+                assert!(
+                    early <= (late * 2).max(PET_LAST),
+                    "{early:?} early, with a guardian that is {late:?} late, from {left_ms} ms on"
+                );
+            }
+        }
+    }
 
     #[test]
     fn it_is_petted_only_while_the_reset_would_come_before_the_deadline() {
@@ -122,11 +170,20 @@ mod tests {
     #[test]
     fn a_timeout_that_does_not_fit_the_lease_is_refused_with_one_that_does() {
         let of = |seconds| Settings { device: PathBuf::from("/dev/watchdog"), timeout: Duration::from_secs(seconds) };
-        let lease = (Duration::from_secs(14), Duration::from_secs(2));
-        assert_eq!(of(12).fits(lease.0, lease.1), Ok(()));
-        for wrong in [1, 13, 60] {
-            let why = of(wrong).fits(lease.0, lease.1).unwrap_err();
-            assert!(why.contains("and 12 s") && !why.contains('\n'), "{why}");
+        let lease = |seconds| Timing::of(Duration::from_secs(seconds)).build().unwrap();
+        for right in [2, 9] {
+            assert_eq!(of(right).fits(&lease(15)), Ok(()));
+        }
+        for wrong in [1, 10, 60] {
+            let why = of(wrong).fits(&lease(15)).unwrap_err();
+            assert!(why.contains("and 9 s") && !why.contains('\n'), "{why}");
+        }
+        // Nothing fits one that leaves no time between the kill and the reset.
+        assert_eq!(of(2).fits(&lease(4)), Ok(()));
+        let tight = Timing::of(Duration::from_secs(15)).kill(Duration::from_millis(199)).build().unwrap();
+        for short in [lease(3), tight] {
+            let why = of(2).fits(&short).unwrap_err();
+            assert!(why.contains("longer --ttl") && !why.contains('\n'), "{why}");
         }
         assert!(Settings::of(Path::new("/dev/no-such-watchdog")).unwrap_err().contains("softdog"));
     }

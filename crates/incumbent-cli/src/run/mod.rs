@@ -369,7 +369,7 @@ fn watchdog(wanted: &RunArguments, timing: &Timing) -> Result<Option<watchdog::S
         None => watchdog::Settings::of(device),
     };
     let settings = settings.map_err(|why| usage(format!("--watchdog: {why}")))?;
-    settings.fits(timing.validity(timing.ttl()), timing.request_timeout()).map_err(|why| usage(format!("--watchdog: {why}")))?;
+    settings.fits(timing).map_err(|why| usage(format!("--watchdog: {why}")))?;
     Ok(Some(settings))
 }
 

@@ -1,7 +1,9 @@
 //! What is left when nobody can kill in time: the fence in the kernel and the watchdog; and what an init system is told.
 
+use std::io::Read as _;
 use std::net::UdpSocket;
 use std::os::unix::net::UnixDatagram;
+use std::process::Command;
 use std::time::Duration;
 
 use incumbent_supervisor::cgroup::Cgroup;
@@ -88,6 +90,34 @@ fn a_watchdog_is_petted_while_the_command_lives_and_disarmed_when_it_is_dead() {
     assert!(text(&refused.stderr).contains("does not fit this lease"), "{}", text(&refused.stderr));
     let unknown = ends(world.run(&["--watchdog", "/dev/watchdog-of-nobody"], "true"), 120);
     assert!(text(&unknown.stderr).contains("softdog"), "{}", text(&unknown.stderr));
+}
+
+#[test]
+fn a_guardian_that_kills_in_time_is_not_overtaken_by_the_watchdog() {
+    const TIMEOUT: Duration = Duration::from_secs(3);
+    let world = World::new(Hold::Group);
+    let device = world.path("watchdog");
+    assert!(Command::new("mkfifo").arg(&device).status().unwrap().success());
+    // Open for both, so that it is there before whoever arms it, and does not end with it.
+    let mut fake = std::fs::OpenOptions::new().read(true).write(true).open(&device).unwrap();
+    let options = ["--ttl", "6s", "--after-loss", "exit", "--watchdog", device.to_str().unwrap(), "--watchdog-timeout", "3s"];
+    let run = world.start(&options, "trap '' TERM; echo ready; while :; do sleep 1; done");
+    run.hear("ready");
+    run.signal(Signal::STOP);
+    let mut petted = clock::now();
+    loop {
+        let mut byte = [0];
+        fake.read_exact(&mut byte).unwrap();
+        let since = clock::now() - petted;
+        assert!(since < TIMEOUT, "by now the machine has been reset");
+        petted = clock::now();
+        if byte == *b"V" {
+            break;
+        }
+    }
+    run.signal(Signal::CONT);
+    run.ends(122);
+    world.nothing_lives();
 }
 
 #[test]
