@@ -230,11 +230,11 @@ impl Supervised {
         assert_eq!(ended, Some(code), "{}", self.said());
     }
 
-    /// Waits for its end and demands one of these exit codes.
+    /// Waits for its end and demands one of these exit codes. Says which it was.
     #[track_caller]
-    pub(crate) fn ends_with(&self, codes: &[i32]) {
-        let ended = self.contender.wait();
-        assert!(ended.is_some_and(|it| codes.contains(&it)), "{ended:?}: {}", self.said());
+    pub(crate) fn ends_with(&self, codes: &[i32]) -> i32 {
+        let ended = self.contender.wait().filter(|it| codes.contains(it));
+        ended.unwrap_or_else(|| panic!("not with one of {codes:?}: {}", self.said()))
     }
 
     /// Waits until it is dead by a signal.
