@@ -4,6 +4,7 @@
 //! becomes a request, that a better candidate asks the holder to hand over, and when to watch for hints.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -88,6 +89,8 @@ pub(crate) struct Clerk {
     contends_at_once: bool,
     preemption: Option<Preemption>,
     metrics: Option<Arc<Metrics>>,
+    /// What the engine's last answer took, in nanoseconds; 0 if the last call had none.
+    answered_in: Arc<AtomicU64>,
     orders: mpsc::UnboundedReceiver<Order>,
     progress: watch::Sender<Progress>,
     answers: (mpsc::UnboundedSender<Answered>, mpsc::UnboundedReceiver<Answered>),
@@ -151,6 +154,7 @@ pub(crate) struct Brief {
     pub(crate) contends_at_once: bool,
     pub(crate) preemption: Option<Preemption>,
     pub(crate) metrics: Option<Arc<Metrics>>,
+    pub(crate) answered_in: Arc<AtomicU64>,
 }
 
 impl Clerk {
@@ -167,6 +171,7 @@ impl Clerk {
             contends_at_once: brief.contends_at_once,
             preemption: brief.preemption,
             metrics: brief.metrics,
+            answered_in: brief.answered_in,
             orders,
             progress,
             answers: mpsc::unbounded_channel(),
@@ -321,6 +326,8 @@ impl Clerk {
         if let Some(metrics) = &self.metrics {
             metrics.on_call(&self.election, kind, took, outcome);
         }
+        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).max(1);
+        self.answered_in.store(if error.is_none() { nanos } else { 0 }, Ordering::Relaxed);
         self.say_trouble(error);
         if let Hints::Off { until, .. } = self.hints
             && self.clock.now() >= until

@@ -35,6 +35,8 @@ pub struct Election {
     seen: Arc<AtomicU64>,
     /// How many candidacies from here have not ended.
     open: Arc<watch::Sender<usize>>,
+    /// What the engine's last answer to a candidacy from here took, in nanoseconds; 0 if the last call had none.
+    answered_in: Arc<AtomicU64>,
 }
 
 struct Settings {
@@ -188,6 +190,12 @@ impl Election {
         let _ = self.open.subscribe().wait_for(|open| *open == 0).await;
     }
 
+    /// What the engine's last answer to a candidacy from here took; `None` if its last call was not answered, or there was none. For whoever must decide how long to wait for [`Election::close`].
+    pub fn answered_in(&self) -> Option<Duration> {
+        let nanos = self.answered_in.load(Ordering::Relaxed);
+        (nanos > 0).then(|| Duration::from_nanos(nanos))
+    }
+
     /// Looks on without taking part: who leads, and when that changes; "nobody" is an answer too.
     pub fn observe(&self) -> Observer {
         Observer::begin(&self.hub, self.settings.name.clone(), *self.timing(), self.settings.metrics.clone())
@@ -274,6 +282,7 @@ impl Election {
             contends_at_once: self.settings.health.is_none(),
             preemption: self.settings.preemption,
             metrics: self.settings.metrics.clone(),
+            answered_in: Arc::clone(&self.answered_in),
         };
         Candidacy::begin(&self.hub, brief, self.settings.health.clone(), Arc::clone(&self.open))
     }
@@ -449,6 +458,12 @@ impl Builder {
             health: self.health,
             metrics: self.metrics,
         };
-        Ok(Election { hub, settings: Arc::new(settings), seen: Arc::new(AtomicU64::new(0)), open: Arc::default() })
+        Ok(Election {
+            hub,
+            settings: Arc::new(settings),
+            seen: Arc::default(),
+            open: Arc::default(),
+            answered_in: Arc::default(),
+        })
     }
 }

@@ -467,6 +467,16 @@ async fn a_better_candidate_whose_request_was_lost_asks_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn it_is_known_how_long_the_engine_took_to_answer() {
+    let engine = Troubled::new(&Memory::new(), 0);
+    let a = troubled(&engine, "a", 1).await;
+    assert_eq!(a.answered_in(), None);
+    engine.fails_when_granted.store(true, Ordering::SeqCst);
+    let _leadership = lead(&a).await;
+    assert_eq!(a.answered_in(), Some(PROBED_EVERY * 2));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_leadership_that_is_dropped_after_it_was_lost_holds_up_nobody() {
     let memory = Memory::new();
     let a = candidate(&memory, "a").await;

@@ -5,10 +5,11 @@
 use std::time::Duration;
 
 use incumbent::{Election, Leadership};
+use tokio::time::Instant;
 
 use super::notify::Notify;
 use super::signals::{Signals, Told};
-use super::{CandidacyArguments, Elected, elected, say};
+use super::{CandidacyArguments, Elected, elected, say, say_not_in_time};
 use crate::exit::Exit;
 use crate::failure::Failure;
 
@@ -47,15 +48,15 @@ pub(crate) enum Unserved {
     NotInTime,
 }
 
-/// Contends and serves until there is an end to it.
+/// Contends and serves until there is an end to it. `began` is when the patience of `--max-wait` began, if it has.
 pub(crate) async fn contend(
     wanted: &CandidacyArguments,
     election: &Election,
+    mut began: Option<Instant>,
     notify: &Notify,
     signals: &mut Signals,
     service: &mut impl Service,
 ) -> Result<Exit, Failure> {
-    let mut began = None;
     let mut was_elected = false;
     notify.ready();
     loop {
@@ -65,15 +66,16 @@ pub(crate) async fn contend(
         say!(wanted.quiet, "standing by for {}", wanted.election);
         notify.status("standing by");
         // A job that is not due yet is not waited for.
-        let began = began.get_or_insert_with(tokio::time::Instant::now);
+        let began = began.get_or_insert_with(Instant::now);
         let patience = wanted.max_wait.filter(|_| !was_elected).map(|it| it.saturating_sub(began.elapsed()));
         let leadership = match elected(election, patience, signals).await? {
             Elected::Now(leadership) => leadership,
-            Elected::NotInTime => {
-                say!(false, "not elected within {:?}", wanted.max_wait.unwrap_or_default());
-                return Ok(service.unserved(Unserved::NotInTime));
+            Elected::Not(why) => {
+                if why == Unserved::NotInTime {
+                    say_not_in_time(wanted);
+                }
+                return Ok(service.unserved(why));
             }
-            Elected::Told(told) => return Ok(service.unserved(Unserved::Told(told))),
         };
         was_elected = true;
         notify.status(&format!("leads with token {}", leadership.token()));
@@ -107,8 +109,18 @@ pub(crate) fn run(contend: impl AsyncFnOnce(&Notify) -> Result<Exit, Failure>) -
     ended
 }
 
-/// Leaves the line: a place in it that nobody serves would hold up the others until its time has passed.
-pub(crate) async fn leave_the_line(election: Election) {
-    let patience = election.timing().request_timeout() * 4;
-    let _ = tokio::time::timeout(patience, election.close()).await;
+/// Who is gone from the line is waited for so long at least ...
+const LEAVE_WITHIN: Duration = Duration::from_millis(100);
+/// ... and so many times as long as the engine took to answer last: to leave may take more calls than one, and one may be under way.
+const ANSWERS_TO_LEAVE: u32 = 8;
+
+/// Leaves the line: a place in it that nobody serves would hold up the others until its time has passed. Where the engine does not answer that cannot be helped, and nobody who wants
+/// this process to end is kept waiting for it.
+pub(crate) async fn leave_the_line(election: Election, signals: &mut Signals) {
+    let answers = election.answered_in().unwrap_or_default().saturating_mul(ANSWERS_TO_LEAVE);
+    let patience = answers.min(election.timing().request_timeout() * 4).max(LEAVE_WITHIN);
+    tokio::select! {
+        _ = tokio::time::timeout(patience, election.close()) => {}
+        _ = signals.told() => {}
+    }
 }

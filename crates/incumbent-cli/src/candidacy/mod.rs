@@ -22,7 +22,8 @@ use incumbent_protocol::time::Instant;
 use incumbent_supervisor::berth::Berth;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
-use self::signals::{Signals, Told};
+use self::contend::Unserved;
+use self::signals::Signals;
 use crate::elections::span;
 use crate::elections::target::{Target, TargetArguments};
 use crate::exit::Exit;
@@ -100,46 +101,60 @@ pub(crate) use say;
 /// What came of waiting for the seat.
 enum Elected {
     Now(Leadership),
-    NotInTime,
-    Told(Told),
+    Not(Unserved),
 }
 
 /// Contends until elected, told to stop, or out of patience.
 async fn elected(election: &Election, patience: Option<Duration>, signals: &mut Signals) -> Result<Elected, Failure> {
     let mut campaign = pin!(election.campaign());
-    let mut patience = pin!(async move {
-        match patience {
-            Some(patience) => tokio::time::sleep(patience).await,
-            None => std::future::pending().await,
-        }
-    });
     tokio::select! {
         biased;
-        told = signals.told() => Ok(Elected::Told(told)),
+        told = signals.told() => Ok(Elected::Not(Unserved::Told(told))),
         elected = &mut campaign => match elected {
             Ok(leadership) => Ok(Elected::Now(leadership)),
             Err(why) => Err(Failure::asking(&why)),
         },
-        () = &mut patience => Ok(Elected::NotInTime),
+        () = out_of(patience) => Ok(Elected::Not(Unserved::NotInTime)),
     }
 }
 
-/// Connects; an engine that is not there yet is waited for, because hosts come up in any order. `None` if told to stop meanwhile.
+/// Comes when the patience has run out: never, if it is endless.
+async fn out_of(patience: Option<Duration>) {
+    match patience {
+        Some(patience) => tokio::time::sleep(patience).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Connects; an engine that is not there yet is waited for, because hosts come up in any order: until told to stop, or out of patience.
 pub(crate) async fn build(
     wanted: &CandidacyArguments,
     target: &Target,
     metrics: &Arc<Metrics>,
+    patience: Option<Duration>,
     signals: &mut Signals,
-) -> Result<Option<Election>, Failure> {
+) -> Result<Result<Election, Unserved>, Failure> {
+    tokio::select! {
+        biased;
+        told = signals.told() => Ok(Err(Unserved::Told(told))),
+        built = keep_building(wanted, target, metrics) => built.map(Ok),
+        () = out_of(patience) => {
+            say_not_in_time(wanted);
+            Ok(Err(Unserved::NotInTime))
+        }
+    }
+}
+
+fn say_not_in_time(wanted: &CandidacyArguments) {
+    say!(false, "not elected within {:?}", wanted.max_wait.unwrap_or_default());
+}
+
+async fn keep_building(wanted: &CandidacyArguments, target: &Target, metrics: &Arc<Metrics>) -> Result<Election, Failure> {
     let mut said = false;
     let mut wait = Duration::from_millis(100);
     loop {
-        let built = tokio::select! {
-            _ = signals.told() => return Ok(None),
-            built = builder(wanted, target)?.metrics(Arc::clone(metrics)).build() => built,
-        };
-        match built {
-            Ok(election) => return Ok(Some(election)),
+        match builder(wanted, target)?.metrics(Arc::clone(metrics)).build().await {
+            Ok(election) => return Ok(election),
             Err(why) if why.kind() == Kind::Misconfigured => return Err(Failure::setting(&why)),
             Err(why) if !said => {
                 say!(false, "{why}; goes on trying");
@@ -147,10 +162,8 @@ pub(crate) async fn build(
             }
             Err(_) => {}
         }
-        tokio::select! {
-            _ = signals.told() => return Ok(None),
-            () = tokio::time::sleep(wait) => wait = (wait * 2).min(ENGINE_AGAIN_AFTER),
-        }
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(ENGINE_AGAIN_AFTER);
     }
 }
 

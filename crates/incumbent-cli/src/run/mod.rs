@@ -188,6 +188,8 @@ pub(crate) fn run(wanted: &RunArguments) -> Result<Exit, Failure> {
 async fn contend(wanted: &RunArguments, command: Command, notify: &Notify) -> Result<Exit, Failure> {
     let mut signals = Signals::listen()?;
     let job = Job::wanted(wanted)?;
+    // A job that is not due yet is not waited for.
+    let began = (!matches!(job, Some(Job::Slots { .. }))).then(tokio::time::Instant::now);
     let target = Target::find(&wanted.candidacy.target)?;
     let instance = target.identity.clone().unwrap_or_else(Identity::unique);
     let traces = wanted.otlp.start(instance.as_str().to_owned(), Vec::new())?;
@@ -204,8 +206,11 @@ async fn contend(wanted: &RunArguments, command: Command, notify: &Notify) -> Re
         told = signals.told() => return Ok(told.exit()),
         fencing = fence::Fencing::open(&wanted.fence) => fencing?,
     };
-    let built = build(&wanted.candidacy, &target, office.metrics(), &mut signals).await?;
-    let Some(election) = built else { return Ok(Exit::Interrupted) };
+    let patience = wanted.candidacy.max_wait.zip(began).map(|(most, began)| most.saturating_sub(began.elapsed()));
+    let election = match build(&wanted.candidacy, &target, office.metrics(), patience, &mut signals).await? {
+        Ok(election) => election,
+        Err(why) => return Ok(unserved(why)),
+    };
     office.introduce(&election);
     let watchdog = watchdog(wanted, election.timing())?;
     let guarded = begin_guarding(wanted, &machine.berth, watchdog.clone()).await?;
@@ -231,10 +236,10 @@ async fn contend(wanted: &RunArguments, command: Command, notify: &Notify) -> Re
         tried: None,
         unfinished: None,
     };
-    let exit = contend::contend(&wanted.candidacy, &election, notify, &mut signals, &mut supervisor).await;
+    let exit = contend::contend(&wanted.candidacy, &election, began, notify, &mut signals, &mut supervisor).await;
     drop(supervisor);
     office.close().await;
-    contend::leave_the_line(election).await;
+    contend::leave_the_line(election, &mut signals).await;
     traces.close();
     exit
 }
@@ -284,10 +289,14 @@ impl Service for Supervisor<'_> {
     }
 
     fn unserved(&self, why: Unserved) -> Exit {
-        match why {
-            Unserved::Told(told) => told.exit(),
-            Unserved::NotInTime => Exit::RunNotElected,
-        }
+        unserved(why)
+    }
+}
+
+fn unserved(why: Unserved) -> Exit {
+    match why {
+        Unserved::Told(told) => told.exit(),
+        Unserved::NotInTime => Exit::RunNotElected,
     }
 }
 

@@ -90,13 +90,16 @@ async fn contend(wanted: &SidecarArguments, notify: &Notify, console: &mut Conso
     let address = office.open_port(wanted.listen, wanted.unprotected)?;
     writeln!(console.out, "listening on {address} for {}", wanted.candidacy.election)?;
     console.out.flush()?;
-    let built = build(&wanted.candidacy, &target, office.metrics(), &mut signals).await?;
-    let Some(election) = built else { return Ok(Exit::Done) };
+    let began = tokio::time::Instant::now();
+    let election = match build(&wanted.candidacy, &target, office.metrics(), wanted.candidacy.max_wait, &mut signals).await? {
+        Ok(election) => election,
+        Err(why) => return Ok(unserved(why)),
+    };
     office.introduce(&election);
     let terms = Terms { wanted, election: &election, office: &office, machine: machine.as_ref(), badge: badge.as_ref() };
-    let exit = contend::contend(&wanted.candidacy, &election, notify, &mut signals, &mut Sidecar { terms }).await?;
+    let exit = contend::contend(&wanted.candidacy, &election, Some(began), notify, &mut signals, &mut Sidecar { terms }).await?;
     office.close().await;
-    contend::leave_the_line(election).await;
+    contend::leave_the_line(election, &mut signals).await;
     Ok(exit)
 }
 
@@ -120,9 +123,13 @@ impl Service for Sidecar<'_> {
     }
 
     fn unserved(&self, why: Unserved) -> Exit {
-        match why {
-            Unserved::Told(_) => Exit::Done,
-            Unserved::NotInTime => Exit::Unknown,
-        }
+        unserved(why)
+    }
+}
+
+fn unserved(why: Unserved) -> Exit {
+    match why {
+        Unserved::Told(_) => Exit::Done,
+        Unserved::NotInTime => Exit::Unknown,
     }
 }

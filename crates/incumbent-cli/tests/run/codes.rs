@@ -1,7 +1,11 @@
 //! Exit codes, and the one line that says what to do.
 
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
+use std::time::Duration;
 
+use incumbent_supervisor::clock;
+use incumbent_testbed::{Redis, Server as _, eventually};
 use rustix::process::Signal;
 
 use crate::shell::{ends, text};
@@ -144,4 +148,83 @@ fn one_that_stands_by_ends_when_it_is_told_to() {
     assert!(!world.path("ran").exists());
     leader.say("");
     leader.ends(0);
+}
+
+/// Engines with nobody at the address, and with somebody there who never says a word.
+fn silent_engines() -> (TcpListener, Vec<String>) {
+    // Whoever connects is taken on by the kernel, and waits.
+    let mute = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = mute.local_addr().unwrap().to_string();
+    let schemes = ["etcd", "zookeeper", "consul", "postgres", "redis", "nats", "incumbent"];
+    let urls = ["127.0.0.1:1", &address].iter().flat_map(|at| schemes.map(|it| format!("{it}://{at}/x"))).collect();
+    (mute, urls)
+}
+
+#[test]
+fn max_wait_is_kept_whatever_the_engine_does() {
+    /// What a busy machine may take to start and end a few processes.
+    const SLACK: Duration = Duration::from_millis(1500);
+    let world = World::new(Hold::Group);
+    let (_mute, urls) = silent_engines();
+    let state = world.path("state");
+    for url in urls {
+        let begun = clock::now();
+        let options = ["--on", &url, "--state-dir", state.to_str().unwrap(), "--max-wait", "300ms"];
+        let output = ends(world.run(&options, "touch ran"), 121);
+        let took = clock::now() - begun;
+        assert!(took < Duration::from_millis(300) + SLACK, "{url}: {took:?}");
+        assert!(text(&output.stderr).contains("not elected within 300ms"), "{url}: {}", text(&output.stderr));
+    }
+    assert!(!world.path("ran").exists());
+}
+
+#[test]
+fn told_to_end_while_it_stands_by_it_does_at_once_with_128_more_than_the_signal() {
+    const AT_ONCE: Duration = Duration::from_millis(1500);
+    let world = World::new(Hold::Group);
+    let (_mute, urls) = silent_engines();
+    let leader = world.start(&[], "echo leads; read line");
+    leader.hear("leads");
+    let state = world.path("state");
+    for url in urls.into_iter().chain([world.url()]) {
+        for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130)] {
+            let run = world.start(&["--on", &url, "--state-dir", state.to_str().unwrap()], "touch ran");
+            eventually("it listens for signals", || listens_for(run.id(), signal));
+            let told = clock::now();
+            run.signal(signal);
+            run.ends(code);
+            let took = clock::now() - told;
+            assert!(took < AT_ONCE, "{url}: {took:?}");
+        }
+    }
+    assert!(!world.path("ran").exists());
+    leader.say("");
+    leader.ends(0);
+}
+
+/// An engine that has answered and then falls silent is not waited for either.
+#[test]
+fn told_to_end_it_does_not_wait_for_an_engine_that_has_fallen_silent() {
+    const AT_ONCE: Duration = Duration::from_millis(1500);
+    let redis = Redis::debian().start().unwrap();
+    let world = World::new(Hold::Group);
+    let (url, state) = (format!("redis://{}/silent", redis.address()), world.path("state"));
+    let options = ["--on", &url, "--state-dir", state.to_str().unwrap()];
+    let leader = world.start(&options, "echo leads; read line");
+    leader.hear("leads");
+    let run = world.start(&options, "touch ran");
+    run.reports("standing by");
+    redis.pause();
+    let told = clock::now();
+    run.signal(Signal::TERM);
+    run.ends(143);
+    let took = clock::now() - told;
+    redis.resume();
+    assert!(took < AT_ONCE, "{took:?}");
+}
+
+fn listens_for(id: u32, signal: Signal) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|it| it.strip_prefix("SigCgt:")).and_then(|it| u64::from_str_radix(it.trim(), 16).ok());
+    caught.is_some_and(|it| it >> (signal.as_raw() - 1) & 1 == 1)
 }
