@@ -247,6 +247,35 @@ async fn an_agent_that_can_do_nothing_is_left_for_another() {
 }
 
 #[tokio::test]
+async fn a_server_that_is_not_consul_is_refused_in_one_line() {
+    let page = "<html>\n<head><title>somewhere else</title></head>\n</html>";
+    for (status, text) in [
+        ("200 OK", page),
+        ("200 OK", "[]"),
+        ("404 Not Found", page),
+        ("404 Not Found", ""),
+        ("403 Forbidden", page),
+        ("302 Found", ""),
+    ] {
+        let stranger = agent_that_says(status, text);
+        let why = open(&url(stranger)).await.err().expect("not Consul");
+        let said = why.to_string();
+        assert!(why.kind() == Kind::Misconfigured && said.contains("does not answer as Consul does"), "{status} {text}: {why:?}");
+        assert!(said.contains(&stranger.to_string()) && !said.contains('<'), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn of_a_page_only_the_beginning_is_repeated() {
+    let page: &str = Box::leak(format!("<html>\n{}</html>", "<p>Something went wrong.</p>\n".repeat(100)).into_boxed_str());
+    let proxy = agent_that_says("502 Bad Gateway", page);
+    let engine = open(&url(proxy)).await.expect("it may be better later");
+    let why = engine.look(&fresh_name("page")).await.expect_err("Consul is away");
+    assert!(why.kind() == Kind::Refused && why.to_string().contains("502: <html> <p>"), "{why:?}");
+    assert!(why.to_string().chars().count() < 300, "{why}");
+}
+
+#[tokio::test]
 async fn whoever_names_another_datacenter_is_told_what_to_do() {
     // A client and a server say it in their own words.
     for (text, kind) in [

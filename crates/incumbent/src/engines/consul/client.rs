@@ -11,6 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use reqwest::{Method, StatusCode, Url};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::json;
 
 use crate::desk::{Desk, whole_ms};
@@ -31,6 +32,8 @@ const PATIENCE_MIN: Duration = Duration::from_secs(1);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// An answer that is larger is none of Consul's: a value has at most half a megabyte, and a line of candidates less.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
+/// Of a refusal's words so many characters are repeated: a sentence of Consul's, and not the page of whatever stands before it.
+const TOLD_MAX: usize = 200;
 
 /// The way to Consul.
 pub(super) struct Client {
@@ -60,8 +63,10 @@ enum Purpose {
 }
 
 struct Answer {
+    /// Whose it is.
+    server: String,
     status: StatusCode,
-    /// What to wait behind.
+    /// What to wait behind. Writes have none.
     index: u64,
     body: Vec<u8>,
 }
@@ -194,7 +199,10 @@ impl Client {
     /// Begins the session's ttl anew; `false` if it has ended.
     pub(super) async fn renew_session(&self, id: &str, ttl: Duration) -> Result<bool, Error> {
         let answer = self.ask(Purpose::Write, Method::PUT, &["session", "renew", id], &[], None, self.patience(ttl)).await?;
-        Ok(answer.status != StatusCode::NOT_FOUND)
+        if answer.status == StatusCode::NOT_FOUND {
+            return if answer.body.starts_with(b"Session id") { Ok(false) } else { Err(not_consul(&answer.server)) };
+        }
+        parsed::<Vec<IgnoredAny>>(&answer).map(|_| true)
     }
 
     /// A key as a majority of the servers knows it.
@@ -316,28 +324,39 @@ impl Client {
             fault(&server.name, purpose, &why)
         };
         let mut response = request.send().await.map_err(failed)?;
-        let index = response.headers().get("X-Consul-Index").and_then(|it| it.to_str().ok()?.parse().ok()).unwrap_or(0);
+        let index = response.headers().get("X-Consul-Index").and_then(|it| it.to_str().ok()?.parse().ok());
         let status = response.status();
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(failed)? {
             if body.len() + chunk.len() > ANSWER_BYTES_MAX {
-                return Err(Error::misconfigured(format!("{} answers without end: is it Consul?", server.name)));
+                return Err(not_consul(&server.name));
             }
             body.extend_from_slice(&chunk);
         }
         turn.is_over = is_ailing(status, &body);
+        let index = if purpose == Purpose::Write { Some(0) } else { index };
         match status {
-            StatusCode::OK | StatusCode::NOT_FOUND | StatusCode::CONFLICT => Ok(Answer { status, index, body }),
+            // Consul tells the index also of a key that is not there: without one, this is anybody's 404.
+            StatusCode::OK | StatusCode::NOT_FOUND | StatusCode::CONFLICT => match index {
+                Some(index) => Ok(Answer { server: server.name.clone(), status, index, body }),
+                None => Err(not_consul(&server.name)),
+            },
             refused => Err(self.refusal(&server.name, purpose, refused, &String::from_utf8_lossy(&body), token.as_deref())),
         }
     }
 
     /// An answer with a status that says no, or that says nothing.
     fn refusal(&self, server: &str, purpose: Purpose, status: StatusCode, text: &str, token: Option<&str>) -> Error {
-        let told = format!("{server} answered {}: {}", status.as_u16(), text.trim());
+        let short = shortened(text);
+        let told = format!("{server} answered {}: {short}", status.as_u16());
         let says = |words: &[&str]| words.iter().any(|it| text.contains(it));
-        if matches!(status, StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED) || says(&["Permission denied", "ACL not found"]) {
-            self.forbidden(token, text.trim())
+        // Consul sends nobody elsewhere and writes no pages here; a proxy's page while Consul is away has a status of 500 or more.
+        if status.is_redirection() || (status.is_client_error() && text.trim_start().starts_with('<')) {
+            not_consul(server)
+        } else if matches!(status, StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED)
+            || says(&["Permission denied", "ACL not found"])
+        {
+            self.forbidden(token, &short)
         } else if let Some(datacenter) = self.datacenter.as_ref().filter(|_| says(&["cross datacenter lock"])) {
             Error::misconfigured(format!("{told}: {}", in_its_own_datacenter(datacenter)))
         } else if let Some(datacenter) = self.datacenter.as_ref().filter(|_| says(&["Missing node registration"])) {
@@ -432,7 +451,20 @@ fn fault(server: &str, purpose: Purpose, why: &reqwest::Error) -> Error {
 
 /// What an answer says. One that Consul would not give is a reason to stop.
 fn parsed<'a, T: Deserialize<'a>>(answer: &'a Answer) -> Result<T, Error> {
-    serde_json::from_slice(&answer.body).map_err(|why| Error::misconfigured(format!("this is not an answer of Consul's: {why}")))
+    serde_json::from_slice(&answer.body).map_err(|_| not_consul(&answer.server))
+}
+
+fn not_consul(server: &str) -> Error {
+    Error::misconfigured(format!("{server} does not answer as Consul does: correct the host and the port in the URL"))
+}
+
+/// The beginning of what somebody says, in one line.
+fn shortened(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(TOLD_MAX) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
 }
 
 /// A key as Consul tells it.
@@ -454,7 +486,7 @@ fn entries(answer: &Answer) -> Result<Vec<Entry>, Error> {
     told.into_iter()
         .map(|Told { key, value, session, modify_index }| {
             let value = STANDARD.decode(value.unwrap_or_default());
-            let value = value.map_err(|why| Error::misconfigured(format!("this is not an answer of Consul's: {why}")))?;
+            let value = value.map_err(|_| not_consul(&answer.server))?;
             Ok(Entry { key, value, session, modify_index })
         })
         .collect()
