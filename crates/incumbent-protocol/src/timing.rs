@@ -91,18 +91,19 @@ impl Timing {
     /// The longest, because it bears the longest pause and asks least of the service.
     pub fn plan(goal: Goal) -> Result<Timing, InvalidTiming> {
         let sized = |ttl: Duration| Timing::of(ttl).build();
+        let failover = |it: &Timing| it.failover_max_at(goal.late);
         let shortest = sized(Self::TTL_MIN)?;
-        if shortest.failover_max() > goal.failover {
-            return Err(InvalidTiming::Failover { goal: goal.failover, least: shortest.failover_max() });
+        if failover(&shortest) > goal.failover {
+            return Err(InvalidTiming::Failover { goal: goal.failover, least: failover(&shortest) });
         }
-        let ttl = bisect(|ttl| sized(ttl).is_ok_and(|it| it.failover_max() <= goal.failover));
+        let ttl = bisect(|ttl| sized(ttl).is_ok_and(|it| failover(&it) <= goal.failover));
         let timing = sized(ttl)?;
         // An answer that takes as long as the slowest in a hundred, twice over, must not count as lost.
         let calm = |it: &Timing| it.request_timeout / 2 >= goal.round_trip;
         let bears = |it: &Timing| it.pause_max() >= goal.pause;
         let with = |good: &dyn Fn(&Timing) -> bool| {
             let too_short = bisect(|ttl| sized(ttl).is_ok_and(|it| !good(&it)));
-            sized(too_short.saturating_add(Duration::from_millis(1))).ok().filter(good).map(|it| it.failover_max())
+            sized(too_short.saturating_add(Duration::from_millis(1))).ok().filter(good).map(|it| failover(&it))
         };
         if !calm(&timing) {
             return Err(InvalidTiming::RoundTrip { goal, least: with(&calm) });
@@ -202,11 +203,31 @@ impl Timing {
         scale(self.ttl, 1_000_000, 1_000_000 + u128::from(self.drift_ppm))
     }
 
-    /// The latest, in true time after a holder crashed, that a healthy candidate has the seat, if no hint reaches it and no packet is lost.
+    /// The latest, in true time after a holder crashed, that a healthy candidate has the seat, if no hint reaches it and no packet is lost. At a service
+    /// that frees the seat when the ttl has passed; not every one does: [`Timing::failover_max_at`].
     pub fn failover_max(&self) -> Duration {
+        self.failover_max_at(Lateness::NONE)
+    }
+
+    /// The same at a service that may be so late.
+    pub fn failover_max_at(&self, late: Lateness) -> Duration {
         // The last renewal arrived as the holder died; the service's clock runs slow, and so does the candidate's, which has just asked.
-        let slow = |span| scale(span, 1_000_000, 1_000_000 - u128::from(self.drift_ppm));
-        slow(self.ttl) + slow(self.poll + self.poll / 2) + self.request_timeout
+        self.freed_max(late) + self.slowed(self.poll + self.poll / 2) + self.request_timeout
+    }
+
+    /// The latest, in true time after the last renewal arrived, that the service has freed the seat.
+    fn freed_max(&self, late: Lateness) -> Duration {
+        self.slowed(self.ttl.saturating_add(late.after(self.ttl)))
+    }
+
+    /// What `span` on a clock that runs as slow as it may lasts in true time.
+    fn slowed(&self, span: Duration) -> Duration {
+        scale(span, 1_000_000, 1_000_000 - u128::from(self.drift_ppm))
+    }
+
+    /// The worst case at a service that may be so late, step by step, for people.
+    pub fn timeline(&self, late: Lateness) -> impl fmt::Display {
+        Timeline { timing: *self, late }
     }
 
     /// What must fit between an acknowledged renewal and the stop: the next one, and one retry after it was lost.
@@ -336,6 +357,25 @@ impl Builder {
     }
 }
 
+/// How much later than its ttl a service frees a seat at the most: some count in ticks or whole seconds, some keep a seat back for a while.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Default, Debug)]
+pub struct Lateness {
+    /// This part of the ttl, in percent,
+    pub percent: u32,
+    /// and this much besides.
+    pub span: Duration,
+}
+
+impl Lateness {
+    /// The seat is free when the ttl has passed.
+    pub const NONE: Lateness = Lateness { percent: 0, span: Duration::ZERO };
+
+    /// How long after the end of such a ttl the seat is free at the latest.
+    pub fn after(self, ttl: Duration) -> Duration {
+        scale(ttl, u128::from(self.percent), 100).saturating_add(self.span)
+    }
+}
+
 /// What a person knows when they choose times.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Goal {
@@ -345,6 +385,8 @@ pub struct Goal {
     pub pause: Duration,
     /// How long the slowest in a hundred answers of the service takes.
     pub round_trip: Duration,
+    /// How late the service may be.
+    pub late: Lateness,
 }
 
 /// Why times were refused. Each says what to change.
@@ -430,12 +472,25 @@ fn advise(f: &mut fmt::Formatter<'_>, least: Option<Duration>) -> fmt::Result {
     }
 }
 
-/// The worst case, step by step.
+/// The worst case, step by step, at a service that is never late.
 impl fmt::Display for Timing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Timing { ttl, drift_ppm, guard, renew, retry, request_timeout, jeopardy, drain, kill, poll, rest } = *self;
-        let slow = |span| scale(span, 1_000_000, 1_000_000 - u128::from(drift_ppm));
-        let deadline = self.validity(ttl);
+        Timeline { timing: *self, late: Lateness::NONE }.fmt(f)
+    }
+}
+
+/// The worst case, step by step.
+struct Timeline {
+    timing: Timing,
+    late: Lateness,
+}
+
+impl fmt::Display for Timeline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Timeline { timing, late } = *self;
+        let Timing { ttl, drift_ppm, guard, renew, retry, request_timeout, jeopardy, drain, kill, poll, rest } = timing;
+        let deadline = timing.validity(ttl);
+        let as_late = if late == Lateness::NONE { "" } else { " and it takes as long as it may" };
         writeln!(f, "lease of {ttl:?}, clock rates within {drift_ppm} ppm of true time")?;
         writeln!(f, "on the holder's clock, from the send of the last acknowledged renewal:")?;
         for (at, what) in [
@@ -447,7 +502,7 @@ impl fmt::Display for Timing {
                 ),
             ),
             (jeopardy, format_args!("jeopardy: warns that no renewal has been acknowledged")),
-            (self.stop_after(), format_args!("stopping: tells the work to end, which has {drain:?}")),
+            (timing.stop_after(), format_args!("stopping: tells the work to end, which has {drain:?}")),
             (deadline.saturating_sub(kill), format_args!("kill: ends what is left of it, which has {kill:?}")),
             (deadline, format_args!("deadline: nothing may act for this leadership any more")),
         ] {
@@ -455,20 +510,20 @@ impl fmt::Display for Timing {
         }
         writeln!(f, "in true time, at the worst:")?;
         for (at, what) in [
-            (slow(deadline), format_args!("deadline, if the holder's clock runs slow")),
+            (timing.slowed(deadline), format_args!("deadline, if the holder's clock runs slow")),
             (
-                self.takeover_min(),
+                timing.takeover_min(),
                 format_args!("the service may free the seat, if its clock runs fast; the guard of {guard:?} lies between"),
             ),
-            (slow(ttl), format_args!("the service has freed it, if its clock runs slow")),
+            (timing.freed_max(late), format_args!("the service has freed it, if its clock runs slow{as_late}")),
             (
-                self.failover_max(),
+                timing.failover_max_at(late),
                 format_args!("a successor is in office, asking every {poll:?} to {:?} without a hint", poll + poll / 2),
             ),
         ] {
             writeln!(f, "{:>12}  {what}", format!("{:?}", rounded(at)))?;
         }
-        writeln!(f, "a holder that pauses for up to {:?} keeps the seat", rounded(self.pause_max()))?;
+        writeln!(f, "a holder that pauses for up to {:?} keeps the seat", rounded(timing.pause_max()))?;
         write!(f, "one that gave the seat back leaves it to others for {rest:?}")
     }
 }
@@ -614,7 +669,8 @@ mod tests {
                         Ok(timing) => built += usize::from(!timing.to_string().is_empty()),
                         Err(error) => assert!(!error.to_string().is_empty()),
                     }
-                    let goal = Goal { failover: ttl, pause: a, round_trip: b };
+                    let late = Lateness { percent: u32::MAX, span: b };
+                    let goal = Goal { failover: ttl, pause: a, round_trip: b, late };
                     match Timing::plan(goal) {
                         Ok(timing) => built += usize::from(!timing.to_string().is_empty()),
                         Err(error) => assert!(!error.to_string().is_empty()),
@@ -627,7 +683,8 @@ mod tests {
 
     #[test]
     fn a_plan_keeps_its_goal_or_says_which_goal_can_be_kept() {
-        let goal = Goal { failover: secs(3), pause: Duration::from_millis(700), round_trip: Duration::from_millis(40) };
+        let (pause, round_trip) = (Duration::from_millis(700), Duration::from_millis(40));
+        let goal = Goal { failover: secs(3), pause, round_trip, late: Lateness::NONE };
         let timing = Timing::plan(goal).unwrap();
         assert!(timing.failover_max() <= goal.failover && timing.pause_max() >= goal.pause);
         let longer = Timing::of(timing.ttl() + Duration::from_millis(1)).build().unwrap();
@@ -650,6 +707,24 @@ mod tests {
         assert!(hasty.to_string().contains("allow at least 148ms"), "{hasty}");
         let endless = Timing::plan(Goal { pause: Duration::MAX, ..goal }).unwrap_err();
         assert!(endless.to_string().contains("no lease of at most a day"), "{endless}");
+    }
+
+    #[test]
+    fn a_service_that_is_late_is_planned_for() {
+        let late = Lateness { percent: 200, span: secs(1) };
+        assert_eq!(late.after(secs(10)), secs(21));
+        let goal = Goal { failover: secs(60), pause: Duration::ZERO, round_trip: Duration::from_millis(5), late };
+        let timing = Timing::plan(goal).unwrap();
+        // Three ttls and a second, drift, and what asking takes.
+        assert!(timing.ttl() > secs(16) && timing.ttl() < secs(18), "{timing}");
+        assert!(timing.failover_max_at(late) <= goal.failover && timing.failover_max() < goal.failover / 2);
+        let longer = Timing::of(timing.ttl() + Duration::from_millis(1)).build().unwrap();
+        assert!(longer.failover_max_at(late) > goal.failover, "a longer lease would do");
+        let hasty = Timing::plan(Goal { failover: Duration::from_millis(500), ..goal }).unwrap_err();
+        assert!(hasty.to_string().contains("allow at least 1.3"), "{hasty}");
+        let text = Timing::of(secs(10)).build().unwrap().timeline(late).to_string();
+        assert!(text.contains("     31.015s  the service has freed it, if its clock runs slow and it takes as long"), "{text}");
+        assert!(text.contains("     35.767s  a successor is in office"), "{text}");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use incumbent::conformance::{Subject, cases, check};
 use incumbent::desk::Desk;
 use incumbent::election::Builder;
 use incumbent::engine::{Bid, Board, Claim, Farewell, Grant, Renewal, Wish};
-use incumbent::guarantees::{Exclusive, Notice, Order, Tokens, WhoseClock};
+use incumbent::guarantees::{Exclusive, Lateness, Notice, Order, Tokens, WhoseClock};
 use incumbent::{Election, Engine, Error, Guarantees, Name, Timing, Token};
 use tokio::sync::watch;
 
@@ -83,6 +83,7 @@ impl Engine for Rows {
             keeps_history: true,
             ttl_min: Duration::from_millis(100),
             ttl_max: Duration::from_secs(3600),
+            late: Lateness::NONE,
             caveats: vec!["It is an example."],
         }
     }

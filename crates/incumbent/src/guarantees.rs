@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+pub use incumbent_protocol::timing::Lateness;
+use incumbent_protocol::timing::Timing;
+
 /// What an engine promises. What is not safe comes first in [`Guarantees::caveats`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Guarantees {
@@ -29,8 +32,17 @@ pub struct Guarantees {
     pub ttl_min: Duration,
     /// The longest.
     pub ttl_max: Duration,
+    /// How long after the ttl a seat whose holder died is free at the latest, while the engine itself is well.
+    pub late: Lateness,
     /// What it cannot promise, in sentences; the worst first.
     pub caveats: Vec<&'static str>,
+}
+
+impl Guarantees {
+    /// The latest after a crash that a healthy candidate has the seat here, with these times.
+    pub fn failover_max(&self, timing: &Timing) -> Duration {
+        timing.failover_max_at(self.late)
+    }
 }
 
 /// Under what at most one leadership is valid at any instant (and clock rates differ by less than the drift bound).

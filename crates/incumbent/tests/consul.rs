@@ -92,6 +92,20 @@ async fn the_ttl_is_kept_by_a_consul_that_is_as_quick_as_it_may_be() {
 }
 
 #[tokio::test]
+async fn the_seat_of_the_dead_is_free_no_later_than_promised() {
+    let consul = plan().start().expect("a free port");
+    let (first, second, election) = (engine(&consul).await, engine(&consul).await, fresh_name("late"));
+    let ttl = Duration::from_millis(500);
+    let (a, b) = (Bid { ttl, ..bid(&at(&consul), "a") }, Bid { ttl, ..bid(&at(&consul), "b") });
+    let grant = granted(&*first, &election, &a).await.expect("a new election is free");
+    granted_in_the_end(&*second, &election, &b).await;
+    let took = clock::now() - grant.counted_from.expect("a shared session");
+    // Two ttls until the session ends, and then the lock-delay.
+    let promised = ttl + second.guarantees().late.after(ttl);
+    assert!(took > ttl * 3 && took <= promised, "{took:?} of {promised:?}");
+}
+
+#[tokio::test]
 async fn a_hundred_elections_of_a_process_are_one_session() {
     let consul = plan().start().expect("a free port");
     let engine = engine(&consul).await;

@@ -1,7 +1,7 @@
 //! `incumbent engines`: which are built in, and of each first what it cannot promise.
 
 use incumbent::Guarantees;
-use incumbent::guarantees::{Exclusive, Notice, Order, Tokens, WhoseClock};
+use incumbent::guarantees::{Exclusive, Lateness, Notice, Order, Tokens, WhoseClock};
 use serde_json::{Value, json};
 
 use crate::console::{Console, Form};
@@ -25,8 +25,20 @@ pub(crate) fn run(form: Form, console: &mut Console<'_>) -> Result<Exit, Failure
         print_caveats(it, console)?;
     }
     writeln!(console.out)?;
-    let heads =
-        ["engine", "one leader", "tokens rise", "token", "clock", "notice", "next", "seats", "ttl", "candidates", "history"];
+    let heads = [
+        "engine",
+        "one leader",
+        "tokens rise",
+        "token",
+        "clock",
+        "notice",
+        "next",
+        "seats",
+        "ttl",
+        "freed",
+        "candidates",
+        "history",
+    ];
     let mut table = Table::new(heads.map(|it| (it, Side::Left)));
     for it in &engines {
         let has = |it| if it { "listed" } else { "no" };
@@ -40,6 +52,7 @@ pub(crate) fn run(form: Form, console: &mut Console<'_>) -> Result<Exit, Failure
             order(it.order).into(),
             seats(it.seats_max).into(),
             format!("{} to {}", super::span::short(it.ttl_min), super::span::short(it.ttl_max)).into(),
+            freed(it).into(),
             has(it.lists_candidates).into(),
             if it.keeps_history { "kept" } else { "no" }.into(),
         ]);
@@ -78,6 +91,7 @@ pub(crate) fn guarantees(it: &Guarantees) -> Value {
         "keeps_history": it.keeps_history,
         "ttl_min_ms": super::span::ms(it.ttl_min),
         "ttl_max_ms": super::span::ms(it.ttl_max),
+        "late": late(it.late),
     })
 }
 
@@ -108,6 +122,31 @@ pub(crate) fn clock(it: WhoseClock) -> (&'static str, &'static str) {
         WhoseClock::Candidate => ("candidate", "each candidate's"),
         WhoseClock::Kernel => ("kernel", "none: the kernel frees it"),
     }
+}
+
+/// When a seat whose holder died is free, in words.
+pub(crate) fn freed(it: &Guarantees) -> String {
+    if it.clock == WhoseClock::Kernel {
+        return "at once".to_owned();
+    }
+    let it = it.late;
+    let besides = if it.span.is_zero() { String::new() } else { super::span::short(it.span) };
+    let part = match (it.percent, it.percent % 100) {
+        (0, _) => String::new(),
+        (100, _) => "a ttl".to_owned(),
+        (_, 0) => format!("{} ttls", it.percent / 100),
+        (_, _) => format!("{}% of the ttl", it.percent),
+    };
+    match (part.is_empty(), besides.is_empty()) {
+        (true, true) => "when the ttl is over".to_owned(),
+        (false, false) => format!("up to {part} and {besides} after the ttl"),
+        (_, _) => format!("up to {part}{besides} after the ttl"),
+    }
+}
+
+/// The same, for a program.
+pub(crate) fn late(it: Lateness) -> Value {
+    json!({ "percent_of_ttl": it.percent, "ms": super::span::ms(it.span) })
 }
 
 pub(crate) fn notice(it: Notice) -> &'static str {

@@ -4,13 +4,14 @@
 
 use std::time::Duration;
 
+use incumbent::Timing;
+use incumbent::guarantees::{Guarantees, Lateness};
 use incumbent::place::Place;
-use incumbent::{Guarantees, Timing};
 use incumbent_protocol::timing::Goal;
 use serde_json::{Value, json};
 
-use super::span;
 use super::target::Url;
+use super::{engines as words, span};
 use crate::console::{Console, Form};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -42,7 +43,8 @@ pub(crate) struct PlanArguments {
 /// Plans, and prints the plan. That there is none is what a plan is there to find out.
 pub(crate) fn run(wanted: &PlanArguments, console: &mut Console<'_>) -> Result<Exit, Failure> {
     let engine = wanted.on.as_ref().map(engine).transpose()?;
-    let goal = Goal { failover: wanted.failover, pause: wanted.pause, round_trip: wanted.rtt };
+    let late = lateness(engine.as_ref());
+    let goal = Goal { failover: wanted.failover, pause: wanted.pause, round_trip: wanted.rtt, late };
     let planned = plan(goal, engine.as_ref());
     if wanted.form.json {
         print_json(goal, engine.as_ref(), &planned, console)?;
@@ -57,12 +59,17 @@ fn engine(url: &Url) -> Result<Guarantees, Failure> {
     incumbent::engines::promised(place.scheme()).map_err(|why| Failure::setting(&why))
 }
 
+/// How late the engine may be; one that is not named is not.
+fn lateness(engine: Option<&Guarantees>) -> Lateness {
+    engine.map_or(Lateness::NONE, |it| it.late)
+}
+
 fn plan(goal: Goal, engine: Option<&Guarantees>) -> Result<Timing, String> {
     let timing = Timing::plan(goal).map_err(|why| why.to_string())?;
     let Some(engine) = engine else { return Ok(timing) };
     let (name, least, most) = (engine.engine, engine.ttl_min, engine.ttl_max);
     if timing.ttl() < least {
-        let allow = Timing::of(least).build().map(|it| it.failover_max());
+        let allow = Timing::of(least).build().map(|it| engine.failover_max(&it));
         let allow = allow.map_or_else(|why| why.to_string(), |it| format!("allow at least {}", span::rounded_up(it)));
         return Err(format!(
             "a failover within {:?} needs a lease of {:?}, and {name} grants none shorter than {least:?}: {allow}",
@@ -95,7 +102,7 @@ fn print_text(
     match planned {
         Ok(timing) => {
             writeln!(console.out, "{}\n", paint.good(format_args!("--ttl {:?} keeps the goal", timing.ttl())))?;
-            let (failover, pause) = (span::rounded_up(timing.failover_max()), span::measured(timing.pause_max()));
+            let (failover, pause) = (span::rounded_up(timing.failover_max_at(goal.late)), span::measured(timing.pause_max()));
             writeln!(console.out, "  failover    at most {failover} after a crash; {:?} was allowed", goal.failover)?;
             writeln!(console.out, "  pause       up to {pause} cost nothing; {:?} was wanted", goal.pause)?;
             writeln!(
@@ -105,9 +112,11 @@ fn print_text(
                 goal.round_trip
             )?;
             if let Some(engine) = engine {
-                writeln!(console.out, "  {:<10}  grants {:?} to {:?}", engine.engine, engine.ttl_min, engine.ttl_max)?;
+                let range = format!("{} to {}", span::short(engine.ttl_min), span::short(engine.ttl_max));
+                let freed = words::freed(engine);
+                writeln!(console.out, "  {:<10}  grants {range}; frees the seat of the dead {freed}", engine.engine)?;
             }
-            writeln!(console.out, "\n{timing}")?;
+            writeln!(console.out, "\n{}", timing.timeline(goal.late))?;
         }
         Err(why) => writeln!(console.out, "{} {why}", paint.bad("no timing keeps the goal:"))?,
     }
@@ -122,18 +131,23 @@ fn print_json(
 ) -> Result<(), Failure> {
     let document = json!({
         "goal": { "failover_ms": span::ms(goal.failover), "pause_ms": span::ms(goal.pause), "rtt_ms": span::ms(goal.round_trip) },
-        "engine": engine.map(|it| json!({ "name": it.engine, "ttl_min_ms": span::ms(it.ttl_min), "ttl_max_ms": span::ms(it.ttl_max) })),
+        "engine": engine.map(|it| json!({
+            "name": it.engine,
+            "ttl_min_ms": span::ms(it.ttl_min),
+            "ttl_max_ms": span::ms(it.ttl_max),
+            "late": words::late(it.late),
+        })),
         "possible": planned.is_ok(),
-        "timing": planned.as_ref().ok().map(timing),
-        "timeline": planned.as_ref().ok().map(|it| it.to_string().lines().map(str::to_owned).collect::<Vec<_>>()),
+        "timing": planned.as_ref().ok().map(|it| timing(it, goal.late)),
+        "timeline": planned.as_ref().ok().map(|it| it.timeline(goal.late).to_string().lines().map(str::to_owned).collect::<Vec<_>>()),
         "why_not": planned.as_ref().err(),
     });
     writeln!(console.out, "{document:#}")?;
     Ok(())
 }
 
-/// Times for a program.
-pub(crate) fn timing(it: &Timing) -> Value {
+/// Times for a program, at an engine that may be so late.
+pub(crate) fn timing(it: &Timing, late: Lateness) -> Value {
     json!({
         "ttl_ms": span::ms(it.ttl()),
         "drift_ppm": it.drift_ppm(),
@@ -148,7 +162,7 @@ pub(crate) fn timing(it: &Timing) -> Value {
         "validity_ms": span::ms(it.validity(it.ttl())),
         "poll_ms": span::ms(it.poll()),
         "rest_ms": span::ms(it.rest()),
-        "failover_max_ms": span::ms(it.failover_max()),
+        "failover_max_ms": span::ms(it.failover_max_at(late)),
         "pause_max_ms": span::ms(it.pause_max()),
     })
 }
@@ -159,7 +173,7 @@ mod tests {
 
     fn goal(failover: u64, pause: u64) -> Goal {
         let ms = Duration::from_millis;
-        Goal { failover: ms(failover), pause: ms(pause), round_trip: ms(5) }
+        Goal { failover: ms(failover), pause: ms(pause), round_trip: ms(5), late: Lateness::NONE }
     }
 
     fn granting(least: Duration, most: Duration) -> Guarantees {
@@ -177,5 +191,18 @@ mod tests {
         assert_eq!(plan(goal(600_000, 0), Some(&engine)).unwrap().ttl(), seconds(20), "a shorter lease keeps the goal too");
         let why = plan(goal(600_000, 30_000), Some(&engine)).unwrap_err();
         assert!(why.contains("no lease longer than 20s"), "{why}");
+    }
+
+    #[test]
+    fn a_plan_counts_in_how_late_the_engine_may_be() {
+        let consul = incumbent::engines::promised("consul").unwrap();
+        let within = |ms| plan(Goal { late: consul.late, ..goal(ms, 0) }, Some(&consul));
+        let timing = within(45_000).unwrap();
+        // Up to two ttls until the session ends, and one more for the lock-delay.
+        assert!(timing.ttl() * 3 < Duration::from_secs(45) && consul.failover_max(&timing) <= Duration::from_secs(45));
+        let why = within(20_000).unwrap_err();
+        let allowed = why.rsplit_once("at least ").map(|(_, span)| span::parse(span).unwrap()).unwrap();
+        assert!(allowed > consul.ttl_min * 3, "{why}");
+        within(span::ms(allowed) as u64).unwrap();
     }
 }

@@ -37,7 +37,7 @@ use super::watching::{Watching, hints_of};
 use crate::clock;
 use crate::desk::Desk;
 use crate::engine::{Bid, Board, Candidate, Claim, Engine, Error, Farewell, Grant, Renewal, Seat, Wish};
-use crate::guarantees::{Exclusive, Guarantees, Notice, Order, Tokens, WhoseClock};
+use crate::guarantees::{Exclusive, Guarantees, Lateness, Notice, Order, Tokens, WhoseClock};
 use crate::identity::Identity;
 use crate::name::Name;
 use crate::place::Place;
@@ -48,6 +48,8 @@ const TTL_MIN: Duration = Duration::from_secs(10);
 const LOCK_DELAY_MAX: Duration = Duration::from_secs(60);
 /// With the usual lock-delay: it must not be cut.
 const TTL_MAX: Duration = Duration::from_secs(59);
+/// By so much at most the usual lock-delay is longer than the ttl.
+const LOCK_DELAY_MORE: Duration = LOCK_DELAY_MAX.saturating_sub(TTL_MAX);
 /// With a lock-delay of one's own: Consul's longest.
 const TTL_MAX_UNPROTECTED: Duration = Duration::from_secs(86_400);
 /// Each watch is a connection, and Consul allows 200 of them to all processes of one address unless told otherwise: this leaves room for ten others. Elections beyond that ask
@@ -391,6 +393,7 @@ pub(super) fn promises() -> Guarantees {
         keeps_history: true,
         ttl_min: TTL_MIN,
         ttl_max: TTL_MAX,
+        late: Lateness { percent: 200, span: LOCK_DELAY_MORE },
         caveats: vec![
             "Whoever deletes the key or unlocks it by hand puts a second leader beside the first until its next renewal.",
             "A change of Consul's leader forgets lock-delays: a session that was ended early right before it lets the next leader in early.",
@@ -404,8 +407,9 @@ pub(super) fn promises() -> Guarantees {
 impl Engine for Consul {
     fn guarantees(&self) -> Guarantees {
         let mut promised = Guarantees { ttl_min: self.ttl_min, ..promises() };
-        if self.lock_delay.is_some() {
+        if let Some(span) = self.lock_delay {
             promised.ttl_max = TTL_MAX_UNPROTECTED;
+            promised.late = Lateness { percent: 100, span };
             promised.caveats.insert(0, "With a lock-delay shorter than the ttl, a session that is ended from outside lets the next leader in before the first has stopped.");
         }
         promised

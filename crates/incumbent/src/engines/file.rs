@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock;
 use crate::desk::Desk;
 use crate::engine::{Bid, Board, Candidate, Claim, Engine, Error, Farewell, Grant, Note, Renewal, Wish};
-use crate::guarantees::{Exclusive, Guarantees, Notice, Order, Tokens, WhoseClock};
+use crate::guarantees::{Exclusive, Guarantees, Lateness, Notice, Order, Tokens, WhoseClock};
 use crate::identity::Identity;
 use crate::name::Name;
 use crate::place::Place;
@@ -643,6 +643,7 @@ pub(super) fn promises() -> Guarantees {
         keeps_history: true,
         ttl_min: Duration::from_millis(100),
         ttl_max: Duration::from_secs(86_400),
+        late: Lateness::NONE,
         caveats: vec![
             "It is for one machine: containers that share the directory on one kernel are fine, other machines are not.",
             "A holder whose whole process is paused keeps the seat until it goes on or is killed.",

@@ -32,7 +32,7 @@ use self::client::{Client, WATCH_LASTS_MAX, Written};
 use self::record::{Mark, Record, Scene};
 use super::knock::knocked;
 use super::locked::locked;
-use super::observed::{Observed, outlasting};
+use super::observed::{OBSERVED_LATE, Observed, outlasting};
 use super::watching::{Watching, hints_of};
 use crate::clock;
 use crate::desk::Desk;
@@ -190,6 +190,7 @@ pub(super) fn promises() -> Guarantees {
         keeps_history: true,
         ttl_min: TTL_MIN,
         ttl_max: TTL_MAX,
+        late: OBSERVED_LATE,
         caveats: vec![
             "Whoever deletes the Lease puts a second leader beside the first until its next renewal, and lets tokens begin anew unless a candidate remembers them.",
             "A candidate that is not ours reads no wishes and respects no hand-over, and some of them wait for their own lease duration instead of the holder's: give all the same.",

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use crate::desk::{Desk, Holder, Kept};
 use crate::engine::{Bid, Board, Candidate, Claim, Engine, Error, Farewell, Grant, Renewal, Wish};
 use crate::engines::local::hints_of_place;
-use crate::guarantees::{Exclusive, Guarantees, Notice, Order, Tokens, WhoseClock};
+use crate::guarantees::{Exclusive, Guarantees, Lateness, Notice, Order, Tokens, WhoseClock};
 use crate::identity::Identity;
 use crate::name::Name;
 use crate::place::Place;
@@ -171,6 +171,7 @@ impl Engine for Memory {
             keeps_history: true,
             ttl_min: Duration::from_millis(1),
             ttl_max: Duration::from_secs(86_400),
+            late: Lateness::NONE,
             caveats: vec!["It knows nothing of other processes, and forgets everything with its own."],
         }
     }

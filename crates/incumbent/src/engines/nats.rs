@@ -38,7 +38,7 @@ use self::record::{Mark, Record, Scene};
 use super::hints::Hints;
 use super::knock::knocked;
 use super::locked::locked;
-use super::observed::{Observed, outlasting};
+use super::observed::{OBSERVED_LATE, Observed, outlasting};
 use crate::clock;
 use crate::desk::Desk;
 use crate::engine::{Bid, Board, Claim, Engine, Error, Farewell, Grant, Kind, Renewal, Wish};
@@ -200,6 +200,7 @@ pub(super) fn promises() -> Guarantees {
         keeps_history: true,
         ttl_min: TTL_MIN,
         ttl_max: TTL_MAX,
+        late: OBSERVED_LATE,
         caveats: vec![
             "NATS acknowledges a write up to two minutes before it is on the disk: a power loss forgets the last leaderships, two may lead, and tokens may repeat unseen. Set sync_interval: always in the jetstream block.",
             "A bucket with one replica (the default) is as safe as its one server's disk: make it with replicas=3.",

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use incumbent_protocol::time::Instant;
-use incumbent_protocol::timing::Timing;
+use incumbent_protocol::timing::{Lateness, Timing};
 
 use crate::name::Name;
 
@@ -43,6 +43,9 @@ impl<Mark: PartialEq> Observed<Mark> {
         }
     }
 }
+
+/// How late that makes a candidate: twice the drift bound and a grain, which is less than this for every ttl from half a second up.
+pub(super) const OBSERVED_LATE: Lateness = Lateness { percent: 1, span: GRAIN };
 
 /// How long a record must have been unchanged on our clock so that `ttl` has passed on the holder's, whose rate may differ by the drift bound.
 pub(super) fn outlasting(ttl: Duration) -> Duration {

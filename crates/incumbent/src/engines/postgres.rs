@@ -33,7 +33,7 @@ use super::dial::{Dialer, Slot, knocked, tls_complaint};
 use super::hints::{Hints, Order as HintOrder, Orders, Topics};
 use crate::desk::whole_ms;
 use crate::engine::{Bid, Board, Candidate, Claim, Engine, Error, Farewell, Grant, Kind, Leader, Note, Past, Renewal, Wish};
-use crate::guarantees::{Exclusive, Guarantees, Notice, Order, Tokens, WhoseClock};
+use crate::guarantees::{Exclusive, Guarantees, Lateness, Notice, Order, Tokens, WhoseClock};
 use crate::identity::Identity;
 use crate::name::Name;
 use crate::place::Place;
@@ -458,6 +458,7 @@ pub(super) fn promises() -> Guarantees {
         keeps_history: true,
         ttl_min: Duration::from_millis(100),
         ttl_max: Duration::from_secs(86_400),
+        late: Lateness::NONE,
         caveats: vec![
             "A failover to a standby that replicates asynchronously can put two leaders in office and repeat tokens; synchronous replication prevents it.",
             "It counts by the server's wall clock: whoever sets it forward, or fails over to a server whose clock is ahead, frees seats too early.",

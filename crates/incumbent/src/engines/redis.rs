@@ -22,7 +22,7 @@ use super::dial::{Dialer, Line, Slot, knocked, tls_complaint};
 use super::hints::{Hints, Order as HintOrder, Orders, Topics};
 use crate::desk::{incarnation_of, whole_ms};
 use crate::engine::{Bid, Board, Candidate, Claim, Engine, Error, Farewell, Grant, Kind, Leader, Note, Past, Renewal, Wish};
-use crate::guarantees::{Exclusive, Guarantees, Notice, Order, Tokens, WhoseClock};
+use crate::guarantees::{Exclusive, Guarantees, Lateness, Notice, Order, Tokens, WhoseClock};
 use crate::identity::Identity;
 use crate::name::Name;
 use crate::place::Place;
@@ -266,6 +266,7 @@ pub(super) fn promises() -> Guarantees {
         keeps_history: true,
         ttl_min: Duration::from_millis(100),
         ttl_max: Duration::from_secs(86_400),
+        late: Lateness::NONE,
         caveats: vec![
             "A failover to a replica can put two leaders in office and repeat tokens: replication is asynchronous, and no client can mend that.",
             "With appendfsync other than always, a crash of the server's machine forgets the last leaderships.",

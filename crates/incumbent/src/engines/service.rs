@@ -40,7 +40,7 @@ use crate::desk::whole_ms;
 use crate::engine::{
     Bid, Board, Candidate, Claim, Demand, Engine, Error, Farewell, Grant, Kind, Leader, Note, Past, Renewal, Seat, Wish,
 };
-use crate::guarantees::{Exclusive, Guarantees, Notice, Order, Tokens, WhoseClock};
+use crate::guarantees::{Exclusive, Guarantees, Lateness, Notice, Order, Tokens, WhoseClock};
 use crate::identity::Identity;
 use crate::name::Name;
 use crate::place::Place;
@@ -68,6 +68,7 @@ pub(super) fn promises() -> Guarantees {
         keeps_history: true,
         ttl_min: TTL_MIN,
         ttl_max: TTL_MAX,
+        late: Lateness::NONE,
         caveats: vec![
             "With death=connection something between client and service that ends connections by itself frees the seat of a leader that still acts, until its next renewal. It is the default on one machine alone.",
             "A minority of the nodes serves nobody: of three, two must be up and reach each other.",

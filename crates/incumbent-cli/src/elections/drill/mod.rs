@@ -154,7 +154,7 @@ async fn play(
     progress: &Progress<'_>,
 ) -> Result<(), Trouble> {
     let timing = election.timing();
-    let patience = timing.failover_max() + timing.rest() + SLACK;
+    let patience = election.guarantees().failover_max(timing) + timing.rest() + SLACK;
     let (mut actor, mut token, _) = next_leader(troupe, 0, patience).await?;
     for round in 0..wanted.rounds {
         // A fault just before a renewal costs less than one just after: the rounds go through all that lies between.
@@ -263,9 +263,9 @@ fn print_text(
     if let Some(Spread { min, p50, p99, max }) = Spread::of(&report.failovers) {
         let [min, p50, p99, most] = [min, p50, p99, max].map(span::measured);
         writeln!(console.out, "  failover   min {min}, p50 {p50}, p99 {p99}, max {most}")?;
-        let planned = span::rounded_up(timing.failover_max());
-        let word = if max <= timing.failover_max() { "kept" } else { "not kept" };
-        writeln!(console.out, "  planned    at most {planned} after a crash: {word}")?;
+        let planned = election.guarantees().failover_max(timing);
+        let word = if max <= planned { "kept" } else { "not kept" };
+        writeln!(console.out, "  planned    at most {} after a crash: {word}", span::rounded_up(planned))?;
     }
     let (leaderships, verdict) = (troupe.tenancies().len(), &report.verdict);
     if verdict.overlap.is_zero() {
@@ -311,8 +311,8 @@ fn print_json(
             "max_ms": figure(|it| it.max),
             "each_ms": report.failovers.iter().copied().map(span::ms).collect::<Vec<_>>(),
         },
-        "planned_max_ms": span::ms(election.timing().failover_max()),
-        "timing": super::plan::timing(election.timing()),
+        "planned_max_ms": span::ms(election.guarantees().failover_max(election.timing())),
+        "timing": super::plan::timing(election.timing(), election.guarantees().late),
         "overlap_ms": span::ms(report.verdict.overlap),
         "tokens_fallen": report.verdict.fallen,
         "leaderships": leaderships,

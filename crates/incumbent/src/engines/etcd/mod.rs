@@ -47,7 +47,7 @@ use self::fault::Fault;
 use self::keys::Namespace;
 use self::lease::Lease;
 use crate::engine::{Bid, Board, Claim, Engine, Error, Farewell, Kind, Renewal, Seat, Wish};
-use crate::guarantees::{Exclusive, Guarantees, Notice, Order, Tokens, WhoseClock};
+use crate::guarantees::{Exclusive, Guarantees, Lateness, Notice, Order, Tokens, WhoseClock};
 use crate::identity::Identity;
 use crate::name::Name;
 use crate::place::Place;
@@ -57,6 +57,8 @@ const TTL_MAX: Duration = Duration::from_secs(9_000_000_000);
 
 /// So many may lead at once: each is a guard of a hand-over, and those must fit in a transaction with others.
 const SEATS_MAX: u32 = 32;
+/// A ttl is rounded up to whole seconds, and etcd looks for leases that have run out twice a second.
+const LATE: Lateness = Lateness { percent: 0, span: Duration::from_millis(1500) };
 
 /// Whoever does not say by then whether it is there will be asked again by the first call.
 const KNOCK_TIMEOUT: Duration = Duration::from_secs(2);
@@ -104,6 +106,7 @@ pub(super) fn promises() -> Guarantees {
         keeps_history: true,
         ttl_min: Duration::from_secs(1),
         ttl_max: TTL_MAX,
+        late: LATE,
         caveats: vec![
             "Whoever deletes the leader's key or revokes its lease by hand puts a second leader beside it until its next renewal: evict it instead.",
             "etcd restored from a backup counts revisions again from there: raise the incarnation, or tokens rise only for candidates that remember greater ones.",

@@ -29,6 +29,7 @@ use incumbent_peer::node::{Declined, Mandate, Node, Standing};
 use incumbent_peer::packet::Gossip;
 use incumbent_peer::switchboard::{Guest, Security};
 use incumbent_protocol::protocol::{NodeId, Token};
+use incumbent_protocol::settings::Pace;
 use tokio::sync::Notify as Bell;
 
 use self::hall::{Claimed, Hall, Heir};
@@ -40,7 +41,7 @@ use crate::clock;
 use crate::desk::incarnation_of;
 use crate::engine::{Bid, Board, Claim, Engine, Error, Farewell, Grant, Renewal, Seat, Wish};
 use crate::engines::local::hints_of_place;
-use crate::guarantees::{Exclusive, Guarantees, Notice, Order, Tokens, WhoseClock};
+use crate::guarantees::{Exclusive, Guarantees, Lateness, Notice, Order, Tokens, WhoseClock};
 use crate::name::Name;
 use crate::place::Place;
 
@@ -128,6 +129,7 @@ pub(super) fn promises() -> Guarantees {
         keeps_history: true,
         ttl_min: Duration::from_millis(100),
         ttl_max: url::PATIENCE_USUAL,
+        late: late(&Pace::of(url::PATIENCE_USUAL).expect("a good pace")),
         caveats: vec![
             "With death=refused, whatever forges both the reset and the refusal of a connection (some firewalls do) makes two leaders for up to a ttl; it is the default on loopback alone.",
             "A leader that is not heard of is followed after its lease of `patience` has run out, and not sooner.",
@@ -136,10 +138,15 @@ pub(super) fn promises() -> Guarantees {
     }
 }
 
+/// The others wait for as long as a leader may be silent, whatever its ttl.
+fn late(pace: &Pace) -> Lateness {
+    Lateness { percent: 0, span: pace.patience_max }
+}
+
 /// What this group promises.
 fn promises_of(plan: &incumbent_peer::node::Plan) -> Guarantees {
     use incumbent_protocol::settings::Guard;
-    let mut promises = Guarantees { ttl_max: plan.pace.patience_min, ..promises() };
+    let mut promises = Guarantees { ttl_max: plan.pace.patience_min, late: late(&plan.pace), ..promises() };
     match plan.guard {
         Guard::Off => {
             promises.exclusive = Exclusive::UnlessTheNetworkSplits;

@@ -27,23 +27,29 @@ const PORT: u16 = 2181;
 const PORT_TLS: u16 = 2281;
 
 /// ZooKeeper's own default, and that of every package of it.
-const TICK_MS: u64 = 2000;
+pub(super) const TICK_USUAL: Duration = Duration::from_secs(2);
 
 impl Ensemble {
     pub(super) fn of(place: &Place) -> Result<Ensemble, Error> {
         let tls = place.tls()?.map(|files| tls_options(place, &files)).transpose()?;
         let tick = match place.option("tick-ms") {
-            None => TICK_MS,
-            Some(text) => text.parse().ok().filter(|it| (1..=60_000).contains(it)).ok_or_else(|| {
-                Error::misconfigured(format!("tick-ms={text}: say the servers' tickTime in milliseconds, 2000 for example"))
-            })?,
+            None => TICK_USUAL,
+            Some(text) => {
+                text.parse().ok().filter(|it| (1..=60_000).contains(it)).map(Duration::from_millis).ok_or_else(|| {
+                    Error::misconfigured(format!("tick-ms={text}: say the servers' tickTime in milliseconds, 2000 for example"))
+                })?
+            }
         };
         let credentials = place.credentials()?;
         if credentials.as_ref().is_some_and(|it| it.user.is_empty() || it.user.contains(':')) {
             return Err(Error::misconfigured("a user of ZooKeeper has a name without a colon: give it as USER:PASSWORD@HOST"));
         }
         let hosts = place.hosts_or_local(if tls.is_some() { PORT_TLS } else { PORT }).join(",");
-        Ok(Ensemble { hosts, credentials, tls, tick: Duration::from_millis(tick) })
+        Ok(Ensemble { hosts, credentials, tls, tick })
+    }
+
+    pub(super) fn tick(&self) -> Duration {
+        self.tick
     }
 
     pub(super) fn hosts(&self) -> &str {

@@ -29,7 +29,7 @@ use futures_util::stream::BoxStream;
 use incumbent_protocol::protocol::Token;
 use zookeeper_client::{Error as Fault, Stat};
 
-use self::connect::Ensemble;
+use self::connect::{Ensemble, TICK_USUAL};
 use self::core::{Access, Amended, Core, Step};
 use self::fault::explain;
 use self::layout::{Layout, Paths};
@@ -37,7 +37,7 @@ use self::ledger::{Ledger, Record, Seated, Sheet};
 use self::line::{Position, as_czxid, holder, identity_of};
 use self::session::Session;
 use crate::engine::{Bid, Board, Candidate, Claim, Engine, Error, Farewell, Renewal, Seat, Wish};
-use crate::guarantees::{Exclusive, Guarantees, Notice, Order, Tokens, WhoseClock};
+use crate::guarantees::{Exclusive, Guarantees, Lateness, Notice, Order, Tokens, WhoseClock};
 use crate::name::Name;
 use crate::place::Place;
 
@@ -202,6 +202,11 @@ impl Crowd {
     }
 }
 
+/// A session is asked for that is an eighth of itself and half a tick longer than the ttl, is two ticks at the least, and ends with a tick.
+fn late(tick: Duration) -> Lateness {
+    Lateness { percent: 15, span: tick * 3 }
+}
+
 /// What elections on ZooKeeper promise, wherever they are.
 pub(super) fn promises() -> Guarantees {
     Guarantees {
@@ -217,6 +222,7 @@ pub(super) fn promises() -> Guarantees {
         keeps_history: true,
         ttl_min: Duration::from_millis(100),
         ttl_max: Duration::from_secs(86_400),
+        late: late(TICK_USUAL),
         caveats: vec![
             "Whoever removes the leader's node by hand lets the next one in at once; the leader notices it a moment later.",
             "Candidates of Curator or kazoo in the same election are as exclusive as those are, and cannot be evicted or skipped by a hand-over.",
@@ -229,7 +235,7 @@ pub(super) fn promises() -> Guarantees {
 #[async_trait]
 impl Engine for ZooKeeper {
     fn guarantees(&self) -> Guarantees {
-        promises()
+        Guarantees { late: late(self.core.ensemble.tick()), ..promises() }
     }
 
     fn accepts(&self, election: &Name) -> Result<(), Error> {
