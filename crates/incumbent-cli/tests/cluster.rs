@@ -148,7 +148,7 @@ fn a_token_opens_what_it_is_for_however_it_is_given() {
     let _node = site.serve(1, &[], &["--tokens", tokens.to_str().unwrap()]);
 
     let bare = site.ask(&["cluster", "status"]);
-    assert!([2, 5].contains(&code(&bare)) && said(&bare).contains("token"), "{bare:?}");
+    assert!([2, 5].contains(&code(&bare)) && said(&bare).contains("INCUMBENT_PASSWORD"), "{bare:?}");
     let secret_file = site.path("secret");
     fs::write(&secret_file, format!("{root}\n")).unwrap();
     let address = site.addresses[0].0;

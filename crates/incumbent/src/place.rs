@@ -193,6 +193,10 @@ impl Place {
         }
     }
 
+    /// What to do where a user or a password is not accepted.
+    pub const GIVE_PASSWORD: &str =
+        "give user and password in the URL, as user= and password-file=FILE, or in INCUMBENT_USER and INCUMBENT_PASSWORD";
+
     /// Who we are: from the URL, its options, or the environment, in this order.
     pub fn credentials(&self) -> Result<Option<Credentials>, Error> {
         let environment = |key| std::env::var(key).ok().filter(|it| !it.is_empty());

@@ -367,6 +367,16 @@ fn a_proxy_is_gone_through_where_there_is_one_and_not_to_this_machine() {
 }
 
 #[test]
+fn a_list_of_exceptions_that_the_client_cannot_read_is_named() {
+    let kubernetes = Kubernetes::start().expect("a free port");
+    let mut command = Command::new(std::env::current_exe().expect("a test has a file"));
+    command.args(["--exact", "opener", "--nocapture"]).env(OPENED, url(kubernetes.port())).env_remove("https_proxy");
+    let done = command.env("HTTPS_PROXY", "http://127.0.0.1:1").env("NO_PROXY", ",localhost").output().expect("it starts");
+    let said = String::from_utf8_lossy(&done.stderr).into_owned() + &String::from_utf8_lossy(&done.stdout);
+    assert!(!done.status.success() && said.contains("NO_PROXY cannot be used") && said.contains("one comma between"), "{said}");
+}
+
+#[test]
 fn contender() {
     processes::be_a_contender();
 }

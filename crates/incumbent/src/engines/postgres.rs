@@ -381,7 +381,7 @@ impl Server {
     }
 }
 
-const GIVE_PASSWORD: &str = "give user and password in the URL, password-file=FILE, or INCUMBENT_PASSWORD";
+const GIVE_PASSWORD: &str = Place::GIVE_PASSWORD;
 
 /// After these the connection is of no use: it was broken (08), or its server is ending it (57).
 fn ends_the_connection(code: &SqlState) -> bool {

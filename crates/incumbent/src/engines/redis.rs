@@ -214,10 +214,9 @@ impl Server {
     fn complaint(&self, why: &RedisError) -> Error {
         let host = self.host();
         match (why.kind(), why.code()) {
-            (ErrorKind::AuthenticationFailed, _) | (_, Some("WRONGPASS" | "NOAUTH")) => Error::misconfigured(format!(
-                "Redis at {host} does not let us in ({}): give user and password in the URL, password-file=FILE, or INCUMBENT_PASSWORD",
-                detail(why)
-            )),
+            (ErrorKind::AuthenticationFailed, _) | (_, Some("WRONGPASS" | "NOAUTH")) => {
+                Error::misconfigured(format!("Redis at {host} does not let us in ({}): {}", detail(why), Place::GIVE_PASSWORD))
+            }
             (ErrorKind::Server(ServerErrorKind::NoPerm), _) => Error::misconfigured(format!(
                 "Redis at {host} forbids it ({}): allow the user ~{PREFIX}* &{PREFIX}* +@scripting +@write +@read +@pubsub +time",
                 detail(why)

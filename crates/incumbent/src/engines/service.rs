@@ -20,7 +20,7 @@ use futures_util::stream::BoxStream;
 use incumbent_client::client::{Client, Options};
 use incumbent_client::dial::Security;
 use incumbent_client::failure::{Ended, Failure};
-use incumbent_client::message::Consistency;
+use incumbent_client::message::{Consistency, Objection};
 use incumbent_client::watch::Watch;
 use incumbent_protocol::protocol::{Term, Token};
 use incumbent_store::command::{self, Command};
@@ -410,6 +410,10 @@ fn unreachable(addresses: &[String], why: &Ended) -> Error {
     let addresses = addresses.join(", ");
     let what = format!("no node of the service answers at {addresses}: {why}");
     match why {
+        Ended::TurnedAway { objection: Objection::Token, why } => Error::misconfigured(format!(
+            "the service at {addresses} does not let us in ({why}): give its token in the URL (:TOKEN@HOST), password-file=FILE, or \
+             INCUMBENT_PASSWORD"
+        )),
         Ended::TurnedAway { .. } | Ended::Insecure(_) | Ended::Untrusted(_) => Error::misconfigured(what),
         Ended::Unreachable(wrong) | Ended::Closed(Some(wrong)) => {
             tls::tls_complaint(&addresses, wrong).unwrap_or_else(|| Error::refused(what))

@@ -242,8 +242,8 @@ async fn passwords_are_asked_for_checked_and_renewed() {
         let why = why.to_string();
         assert!(why.contains(wanted) && !why.contains("s3cret") && !why.contains("wr0ng") && !why.contains('\n'), "{why}");
     };
-    misconfigured(place("", "ours"), "give a user and a password").await;
-    misconfigured(place("me:wr0ng@", "ours"), "refuses this user and password").await;
+    misconfigured(place("", "ours"), "INCUMBENT_PASSWORD").await;
+    misconfigured(place("me:wr0ng@", "ours"), "refuses this user and password: give user and password in the URL").await;
     misconfigured(place("me:s3cret@", "theirs"), "grant the user's role").await;
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use tonic::{Code, ConnectError, Status};
 
 use crate::engine::{Error, Kind};
+use crate::place::Place;
 
 /// Why a call brought no answer. Shared by all who waited for it.
 #[derive(Clone, Debug)]
@@ -102,13 +103,13 @@ pub(super) fn judge(status: &Status, server: &str, acquaintance: Acquaintance) -
             "etcd at {server} does not permit it ({text}): grant the user's role `readwrite` with --prefix on NAMESPACE/ELECTION/ and NAMESPACE/.incumbent/ELECTION/"
         )),
         Code::Unauthenticated => {
-            Error::misconfigured(format!("etcd at {server} does not know us ({text}): give the right user and password"))
+            Error::misconfigured(format!("etcd at {server} does not know us ({text}): {}", Place::GIVE_PASSWORD))
         }
         Code::InvalidArgument if text.contains("user name is empty") => {
-            Error::misconfigured(format!("etcd at {server} wants to know who we are: give a user and a password"))
+            Error::misconfigured(format!("etcd at {server} wants to know who we are: {}", Place::GIVE_PASSWORD))
         }
         Code::InvalidArgument if text.contains("authentication failed") => {
-            Error::misconfigured(format!("etcd at {server} refuses this user and password: give the right ones"))
+            Error::misconfigured(format!("etcd at {server} refuses this user and password: {}", Place::GIVE_PASSWORD))
         }
         Code::InvalidArgument if text.contains("too many operations") => Error::misconfigured(format!(
             "etcd at {server} takes no transactions as long as ours: start it with --max-txn-ops=128 or more"

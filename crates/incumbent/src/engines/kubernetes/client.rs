@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{ListParams, PostParams, WatchEvent, WatchParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{KubeConfigOptions, Kubeconfig, NoProxyError};
 use kube::{Api, Config};
 use tokio::time::{Instant, timeout};
 
@@ -162,7 +162,8 @@ impl Client {
             let told = format!("Kubernetes answered {}: {}", status.code, status.message);
             return match status.code {
                 401 => Error::misconfigured(format!(
-                    "{told}: the credentials of the kubeconfig or the service account are not accepted"
+                    "{told}: the credentials are not accepted; renew those of the kubeconfig's user (token, client certificate or \
+                     exec), or of the pod's service account"
                 )),
                 403 => Error::misconfigured(format!(
                     "{told}: give the account a Role in the namespace {:?} with the verbs get, list, watch, create and update on \
@@ -208,7 +209,14 @@ impl Way {
     async fn new(place: &Place) -> Result<Way, Error> {
         let context = place.option("context").or_else(|| place.hosts().first().map(|it| it.name.as_str())).map(str::to_owned);
         let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
-        let unusable = |why: &dyn std::fmt::Display| {
+        let unusable = |why: &(dyn std::error::Error + 'static)| {
+            // The client reads it wherever there is a proxy, and more strictly than others do.
+            if let Some(odd) = std::iter::successors(Some(why), |it| it.source()).find_map(|it| it.downcast_ref::<NoProxyError>())
+            {
+                return Error::misconfigured(format!(
+                    "NO_PROXY cannot be used ({odd}): give names, addresses and networks with one comma between"
+                ));
+            }
             Error::misconfigured(format!(
                 "no way to Kubernetes ({why}): say kubeconfig=FILE or set KUBECONFIG, or run in a pod with a service account"
             ))

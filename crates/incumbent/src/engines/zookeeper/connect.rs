@@ -73,7 +73,7 @@ impl Ensemble {
             Ok(client) => Ok(Session::new(client, self.tick, asked)),
             Err(Fault::AuthFailed) => Err(Refusal {
                 kind: Kind::Misconfigured,
-                what: format!("ZooKeeper at {} does not accept the credentials: change user and password", self.hosts),
+                what: format!("ZooKeeper at {} does not accept the user and password: {}", self.hosts, Place::GIVE_PASSWORD),
             }),
             Err(Fault::BadArguments(why)) => Err(Refusal { kind: Kind::Misconfigured, what: format!("{}: {why}", self.hosts) }),
             // No session, so nothing was done in one.

@@ -3,6 +3,7 @@
 use zookeeper_client::Error as Fault;
 
 use crate::engine::Error;
+use crate::place::Place;
 
 /// What a request that failed means. `doing` says what was wanted, for people.
 ///
@@ -12,7 +13,9 @@ pub(super) fn explain(fault: Fault, doing: &str) -> Error {
         Fault::NoAuth => Error::misconfigured(
             "ZooKeeper does not allow it: give the user the right (setAcl), or name a user that has it, as in zookeeper://USER:PASSWORD@HOST/",
         ),
-        Fault::AuthFailed => Error::misconfigured("ZooKeeper does not accept the credentials: change user and password"),
+        Fault::AuthFailed => {
+            Error::misconfigured(format!("ZooKeeper does not accept the user and password: {}", Place::GIVE_PASSWORD))
+        }
         Fault::InvalidAcl => Error::misconfigured("ZooKeeper does not take the access list: it needs a user with a password"),
         Fault::QuotaExceeded => Error::misconfigured("the quota on the path is used up: raise it (setquota)"),
         Fault::NoChildrenForEphemerals => {
