@@ -63,6 +63,24 @@ impl fmt::Display for Instant {
     }
 }
 
+/// A span of time as people read it: `508ms`, `1.24s`, `0s`. Three digits are as much as anybody believes, and a microsecond is as little; whole seconds stay whole.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Said(pub Duration);
+
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let exact = self.0.as_nanos();
+        let digits = exact.checked_ilog10().unwrap_or(0) + 1;
+        let grain = 10_u128.pow(digits.saturating_sub(3).clamp(3, 9));
+        let nanos = u64::try_from((exact + grain / 2) / grain * grain).unwrap_or(u64::MAX);
+        match nanos {
+            0 => f.write_str("0s"),
+            1..1_000_000 => write!(f, "{}us", nanos / 1000),
+            _ => write!(f, "{:?}", Duration::from_nanos(nanos)),
+        }
+    }
+}
+
 /// The whole span in nanoseconds, saturating after 584 years.
 pub(crate) fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
@@ -71,6 +89,26 @@ pub(crate) fn nanos(span: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_span_is_said_with_three_digits() {
+        for (nanos, text) in [
+            (0, "0s"),
+            (499, "0s"),
+            (40_400, "40us"),
+            (999_600, "1ms"),
+            (1_234_567, "1.23ms"),
+            (508_237_500, "508ms"),
+            (562_500_000, "563ms"),
+            (999_600_000, "1s"),
+            (1_236_000_000, "1.24s"),
+            (15_007_503_752, "15s"),
+            (3_661_400_000_000, "3661s"),
+        ] {
+            assert_eq!(alloc::format!("{}", Said(Duration::from_nanos(nanos))), text);
+        }
+        assert!(!alloc::format!("{}", Said(Duration::MAX)).is_empty());
+    }
 
     #[test]
     fn arithmetic_saturates_and_never_panics() {

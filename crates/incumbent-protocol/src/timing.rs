@@ -28,6 +28,7 @@ use core::fmt;
 use core::time::Duration;
 
 use crate::chance::Chance;
+use crate::time::Said;
 
 /// A clock that differs more from true time than this is broken; one second in ten.
 const DRIFT_PPM_END: u32 = 100_000;
@@ -406,7 +407,7 @@ pub enum InvalidTiming {
 impl fmt::Display for InvalidTiming {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            InvalidTiming::Ttl { ttl } => write!(f, "a ttl of {ttl:?}: it must be between 100ms and a day"),
+            InvalidTiming::Ttl { ttl } => write!(f, "a ttl of {}: it must be between 100ms and a day", Said(*ttl)),
             InvalidTiming::Drift { ppm } => {
                 write!(
                     f,
@@ -415,22 +416,22 @@ impl fmt::Display for InvalidTiming {
                 )
             }
             InvalidTiming::Span { name, span, least } => {
-                write!(f, "{name} is {span:?}: it must be at least {least:?} and at most a day")
+                write!(f, "{name} is {}: it must be at least {} and at most a day", Said(*span), Said(*least))
             }
             InvalidTiming::NoRoom { timing } => write!(
                 f,
-                "a renewal and one retry take up to {:?} (renew {:?}, twice request-timeout {:?}, retry up to {:?}), but work is told to stop \
-                 {:?} after the last acknowledged renewal (ttl {:?} less drift, guard {:?}, drain {:?}, kill {:?}): \
+                "a renewal and one retry take up to {} (renew {}, twice request-timeout {}, retry up to {}), but work is told to stop \
+                 {:?} after the last acknowledged renewal (ttl {:?} less drift, guard {}, drain {}, kill {}): \
                  raise ttl to {:?}, or lower the others by {:?}",
-                timing.attempts(),
-                timing.renew,
-                timing.request_timeout,
-                timing.retry + timing.retry / 2,
+                Said(timing.attempts()),
+                Said(timing.renew),
+                Said(timing.request_timeout),
+                Said(timing.retry + timing.retry / 2),
                 rounded(timing.stop_after()),
                 timing.ttl,
-                timing.guard,
-                timing.drain,
-                timing.kill,
+                Said(timing.guard),
+                Said(timing.drain),
+                Said(timing.kill),
                 timing.ttl_for(timing.attempts()),
                 rounded(timing.attempts() - timing.stop_after()) + Duration::from_millis(1),
             ),
@@ -442,20 +443,26 @@ impl fmt::Display for InvalidTiming {
             ),
             InvalidTiming::Failover { goal, least } => write!(
                 f,
-                "a failover within {goal:?} needs a lease shorter than 100ms: allow at least {:?}",
+                "a failover within {} needs a lease shorter than 100ms: allow at least {:?}",
+                Said(*goal),
                 rounded(*least) + Duration::from_millis(1)
             ),
             InvalidTiming::RoundTrip { goal, least } => {
-                write!(f, "answers that take {:?} are too slow for a failover within {:?}", goal.round_trip, goal.failover)?;
+                write!(
+                    f,
+                    "answers that take {} are too slow for a failover within {}",
+                    Said(goal.round_trip),
+                    Said(goal.failover)
+                )?;
                 advise(f, *least)
             }
             InvalidTiming::Pause { goal, bears, least } => {
                 write!(
                     f,
-                    "a failover within {:?} bears pauses of {:?}, not of {:?}",
-                    goal.failover,
+                    "a failover within {} bears pauses of {:?}, not of {}",
+                    Said(goal.failover),
                     rounded(*bears),
-                    goal.pause
+                    Said(goal.pause)
                 )?;
                 advise(f, *least)
             }
@@ -490,20 +497,19 @@ impl fmt::Display for Timeline {
         let Timeline { timing, late } = *self;
         let Timing { ttl, drift_ppm, guard, renew, retry, request_timeout, jeopardy, drain, kill, poll, rest } = timing;
         let deadline = timing.validity(ttl);
+        let (retry_max, poll_max) = (Said(retry + retry / 2), Said(poll + poll / 2));
+        let [guard, retry, request_timeout, drain] = [guard, retry, request_timeout, drain].map(Said);
         let as_late = if late == Lateness::NONE { "" } else { " and it takes as long as it may" };
         writeln!(f, "lease of {ttl:?}, clock rates within {drift_ppm} ppm of true time")?;
         writeln!(f, "on the holder's clock, from the send of the last acknowledged renewal:")?;
         for (at, what) in [
             (
                 renew,
-                format_args!(
-                    "renews; an answer may take {request_timeout:?}; if none comes, again after {retry:?} to {:?}",
-                    retry + retry / 2
-                ),
+                format_args!("renews; an answer may take {request_timeout}; if none comes, again after {retry} to {retry_max}"),
             ),
             (jeopardy, format_args!("jeopardy: warns that no renewal has been acknowledged")),
-            (timing.stop_after(), format_args!("stopping: tells the work to end, which has {drain:?}")),
-            (deadline.saturating_sub(kill), format_args!("kill: ends what is left of it, which has {kill:?}")),
+            (timing.stop_after(), format_args!("stopping: tells the work to end, which has {drain}")),
+            (deadline.saturating_sub(kill), format_args!("kill: ends what is left of it, which has {}", Said(kill))),
             (deadline, format_args!("deadline: nothing may act for this leadership any more")),
         ] {
             writeln!(f, "{:>12}  {what}", format!("{:?}", rounded(at)))?;
@@ -513,18 +519,18 @@ impl fmt::Display for Timeline {
             (timing.slowed(deadline), format_args!("deadline, if the holder's clock runs slow")),
             (
                 timing.takeover_min(),
-                format_args!("the service may free the seat, if its clock runs fast; the guard of {guard:?} lies between"),
+                format_args!("the service may free the seat, if its clock runs fast; the guard of {guard} lies between"),
             ),
             (timing.freed_max(late), format_args!("the service has freed it, if its clock runs slow{as_late}")),
             (
                 timing.failover_max_at(late),
-                format_args!("a successor is in office, asking every {poll:?} to {:?} without a hint", poll + poll / 2),
+                format_args!("a successor is in office, asking every {} to {poll_max} without a hint", Said(poll)),
             ),
         ] {
             writeln!(f, "{:>12}  {what}", format!("{:?}", rounded(at)))?;
         }
         writeln!(f, "a holder that pauses for up to {:?} keeps the seat", rounded(timing.pause_max()))?;
-        write!(f, "one that gave the seat back leaves it to others for {rest:?}")
+        write!(f, "one that gave the seat back leaves it to others for {}", Said(rest))
     }
 }
 
@@ -609,8 +615,8 @@ mod tests {
             (Timing::of(Duration::MAX), "between 100ms and a day"),
             (of().drift_ppm(0), "at least 100"),
             (of().drift_ppm(u32::MAX), "below 100000"),
-            (of().guard(Duration::ZERO), "guard is 0ns"),
-            (of().retry(Duration::ZERO), "retry is 0ns"),
+            (of().guard(Duration::ZERO), "guard is 0s"),
+            (of().retry(Duration::ZERO), "retry is 0s"),
             (of().rest(Duration::MAX), "at most a day"),
             (of().drain(secs(9)), "raise ttl to 17.38s, or lower the others by 2.378s"),
             (of().renew(secs(86_400)), "raise ttl to"),
@@ -733,7 +739,7 @@ mod tests {
         let expected = "\
 lease of 15s, clock rates within 500 ppm of true time
 on the holder's clock, from the send of the last acknowledged renewal:
-       3.75s  renews; an answer may take 1.5s; if none comes, again after 375ms to 562.5ms
+       3.75s  renews; an answer may take 1.5s; if none comes, again after 375ms to 563ms
         7.5s  jeopardy: warns that no renewal has been acknowledged
      10.935s  stopping: tells the work to end, which has 3s
      13.935s  kill: ends what is left of it, which has 750ms
@@ -742,7 +748,7 @@ in true time, at the worst:
      14.692s  deadline, if the holder's clock runs slow
      14.992s  the service may free the seat, if its clock runs fast; the guard of 300ms lies between
      15.007s  the service has freed it, if its clock runs slow
-     22.135s  a successor is in office, asking every 3.75s to 5.625s without a hint
+     22.135s  a successor is in office, asking every 3.75s to 5.63s without a hint
 a holder that pauses for up to 5.685s keeps the seat
 one that gave the seat back leaves it to others for 15s";
         assert_eq!(text, expected);

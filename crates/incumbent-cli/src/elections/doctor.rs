@@ -178,14 +178,15 @@ fn round_trip(sorted: &[Duration], timing: &Timing) -> Option<Finding> {
     let says = format!("{} looks: p50 {}, max {}", sorted.len(), span::measured(*middle), span::measured(*most));
     let limit = timing.request_timeout();
     Some(if *most > limit {
-        let ttl = most.saturating_mul(20);
+        let (limit, ttl) = (span::measured(limit), span::rounded_up(most.saturating_mul(20)));
         Finding::new(
             Level::Fail,
             "round trip",
-            format!("{says}: longer than the {limit:?} that a renewal may take; raise --ttl to {ttl:?}"),
+            format!("{says}: longer than the {limit} that a renewal may take; raise --ttl to {ttl}"),
         )
     } else if *most > limit / 2 {
-        Finding::new(Level::Warn, "round trip", format!("{says}: more than half of the {limit:?} that a renewal may take"))
+        let limit = span::measured(limit);
+        Finding::new(Level::Warn, "round trip", format!("{says}: more than half of the {limit} that a renewal may take"))
     } else {
         Finding::new(Level::Ok, "round trip", says)
     })
@@ -204,7 +205,7 @@ async fn clock_rate(engine: &dyn Engine, election: &Name, promised: &Guarantees)
         WhoseClock::Engine => {}
     }
     if promised.ttl_min > LEASE_MAX {
-        let says = format!("not measured: the shortest lease takes {:?} to run out", promised.ttl_min);
+        let says = format!("not measured: the shortest lease takes {} to run out", span::short(promised.ttl_min));
         return Finding::new(Level::Ok, about, says);
     }
     match lapse(engine, election, LEASE_USUAL.max(promised.ttl_min), promised.late).await {

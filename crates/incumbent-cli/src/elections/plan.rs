@@ -72,9 +72,10 @@ fn plan(goal: Goal, engine: Option<&Guarantees>) -> Result<Timing, String> {
         let allow = Timing::of(least).build().map(|it| engine.failover_max(&it));
         let allow = allow.map_or_else(|why| why.to_string(), |it| format!("allow at least {}", span::rounded_up(it)));
         return Err(format!(
-            "a failover within {:?} needs a lease of {:?}, and {name} grants none shorter than {least:?}: {allow}",
-            goal.failover,
-            timing.ttl()
+            "a failover within {} needs a lease of {}, and {name} grants none shorter than {}: {allow}",
+            span::short(goal.failover),
+            span::short(timing.ttl()),
+            span::short(least)
         ));
     }
     if timing.ttl() <= most {
@@ -84,7 +85,8 @@ fn plan(goal: Goal, engine: Option<&Guarantees>) -> Result<Timing, String> {
     let longest = Timing::of(most).build().map_err(|why| why.to_string())?;
     if longest.pause_max() < goal.pause || longest.request_timeout() / 2 < goal.round_trip {
         return Err(format!(
-            "{name} grants no lease longer than {most:?}, which bears pauses of {} and answers of {}: lower the pause or the round trip",
+            "{name} grants no lease longer than {}, which bears pauses of {} and answers of {}: lower the pause or the round trip",
+            span::short(most),
             span::measured(longest.pause_max()),
             span::measured(longest.request_timeout() / 2),
         ));
@@ -103,13 +105,13 @@ fn print_text(
         Ok(timing) => {
             writeln!(console.out, "{}\n", paint.good(format_args!("--ttl {:?} keeps the goal", timing.ttl())))?;
             let (failover, pause) = (span::rounded_up(timing.failover_max_at(goal.late)), span::measured(timing.pause_max()));
-            writeln!(console.out, "  failover    at most {failover} after a crash; {:?} was allowed", goal.failover)?;
-            writeln!(console.out, "  pause       up to {pause} cost nothing; {:?} was wanted", goal.pause)?;
+            writeln!(console.out, "  failover    at most {failover} after a crash; {} was allowed", span::short(goal.failover))?;
+            writeln!(console.out, "  pause       up to {pause} cost nothing; {} was wanted", span::short(goal.pause))?;
             writeln!(
                 console.out,
-                "  round trip  up to {:?} count as answered; {:?} was said",
-                timing.request_timeout(),
-                goal.round_trip
+                "  round trip  up to {} count as answered; {} was said",
+                span::measured(timing.request_timeout()),
+                span::short(goal.round_trip)
             )?;
             if let Some(engine) = engine {
                 let range = format!("{} to {}", span::short(engine.ttl_min), span::short(engine.ttl_max));

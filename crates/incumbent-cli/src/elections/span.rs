@@ -3,20 +3,11 @@
 use std::time::Duration;
 
 pub(crate) use incumbent::place::span as parse;
+use incumbent_protocol::time::Said;
 
-/// A span that was measured: three digits are as much as anybody believes.
+/// A span that was measured.
 pub(crate) fn measured(span: Duration) -> String {
-    let seconds = span.as_secs_f64();
-    if seconds >= 60.0 {
-        long(span)
-    } else if seconds >= 1.0 {
-        format!("{seconds:.2}s")
-    } else if seconds >= 1e-3 {
-        let digits = if seconds < 1e-2 { 1 } else { 0 };
-        format!("{:.digits$}ms", seconds * 1e3)
-    } else {
-        format!("{:.0}us", seconds * 1e6)
-    }
+    if span.as_secs() >= 60 { long(span) } else { Said(span).to_string() }
 }
 
 /// A span of the size of a leadership: its two greatest units.
@@ -34,7 +25,7 @@ pub(crate) fn long(span: Duration) -> String {
 /// A bound, in whole milliseconds that it does not exceed.
 pub(crate) fn rounded_up(span: Duration) -> String {
     let ms = u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
-    format!("{:?}", Duration::from_millis(ms))
+    short(Duration::from_millis(ms))
 }
 
 /// A limit, as short as it can be said exactly; in days if it is so long that nobody cares.
@@ -45,6 +36,7 @@ pub(crate) fn short(span: Duration) -> String {
         (0, 0, _, _) if seconds > 0 => format!("{}d", seconds / 86_400),
         (0, _, 0, _) if seconds > 0 => format!("{}h", seconds / 3600),
         (0, _, _, 0) if seconds > 0 => format!("{}m", seconds / 60),
+        (0, 0, _, _) => "0s".to_owned(),
         (_, _, _, _) => format!("{span:?}"),
     }
 }
@@ -62,15 +54,17 @@ mod tests {
     fn what_was_measured_is_printed_with_three_digits() {
         for (micros, text) in [
             (40, "40us"),
-            (1_234, "1.2ms"),
-            (40_500, "40ms"),
+            (0, "0s"),
+            (1_234, "1.23ms"),
+            (40_500, "40.5ms"),
+            (508_237, "508ms"),
             (2_345_678, "2.35s"),
             (90_000_000, "1m30s"),
             (7_260_000_000, "2h1m"),
         ] {
             assert_eq!(measured(Duration::from_micros(micros)), text);
         }
-        for (ms, text) in [(86_400_000, "1d"), (7_200_000, "2h"), (60_000, "1m"), (90_000, "90s"), (100, "100ms"), (0, "0ns")] {
+        for (ms, text) in [(86_400_000, "1d"), (7_200_000, "2h"), (60_000, "1m"), (90_000, "90s"), (100, "100ms"), (0, "0s")] {
             assert_eq!(short(Duration::from_millis(ms)), text);
         }
         assert_eq!(long(Duration::from_secs(200_000)), "2d7h");

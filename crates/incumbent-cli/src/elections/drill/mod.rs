@@ -220,7 +220,7 @@ async fn next_leader(troupe: &mut Troupe, old: u64, patience: Duration) -> Resul
         }
     };
     tokio::time::timeout(patience, wait).await.unwrap_or_else(|_| {
-        Err(Trouble::Weather(format!("no leader within {patience:?}: does `incumbent doctor` find anything?")))
+        Err(Trouble::Weather(format!("no leader within {}: does `incumbent doctor` find anything?", span::measured(patience))))
     })
 }
 
@@ -234,9 +234,12 @@ async fn ended(troupe: &mut Troupe, token: u64, patience: Duration) -> Result<()
             }
         }
     };
-    tokio::time::timeout(patience, wait)
-        .await
-        .map_err(|_| Trouble::Weather(format!("a leader that was paused has not noticed for {patience:?} that it leads no more")))
+    tokio::time::timeout(patience, wait).await.map_err(|_| {
+        Trouble::Weather(format!(
+            "a leader that was paused has not noticed for {} that it leads no more",
+            span::measured(patience)
+        ))
+    })
 }
 
 fn print_text(
