@@ -74,7 +74,10 @@ fn a_service_grows_is_handed_on_shrinks_and_begins_anew_from_its_backup() {
     // Who leads may be removed too: another leads first.
     let removed = site.ask(&["cluster", "remove", "3"]);
     assert_eq!((code(&removed), &removed.stdout[..]), (0, &b"node 3 is no member any more\n"[..]), "{removed:?}");
-    assert_eq!(nodes.pop().unwrap().wait(), Some(5), "its process ends, and says why");
+    let ended = nodes.pop().unwrap();
+    assert_eq!(ended.wait(), Some(5), "its process ends");
+    let log = ended.process().log_tail(100);
+    assert_eq!(log.matches("was removed").count(), 1, "says why, once: {log}");
     nodes.pop().unwrap().kill();
     let lonely = site.ask(&["cluster", "status", "--json"]);
     assert!([0, 4].contains(&code(&lonely)), "a node that is alone still tells: {lonely:?}");

@@ -638,9 +638,10 @@ impl Driver {
     async fn finish(self, inboxes: Inboxes) {
         let Driver { switchboard, ends, end, disk, keeper, desk, watchers, me, leaderships, .. } = self;
         leaderships.end();
+        // Why is said by whoever waits for the end, once.
         match &end {
-            Some(End::Broken(why)) => tracing::error!(node = %me, %why, "the node ends"),
-            Some(End::Removed(why)) => tracing::warn!(node = %me, %why, "the node ends"),
+            Some(End::Broken(_)) => tracing::error!(node = %me, "the node ends"),
+            Some(End::Removed(_)) => tracing::warn!(node = %me, "the node ends"),
             Some(End::Closed) | None => {}
         }
         switchboard.close().await;
