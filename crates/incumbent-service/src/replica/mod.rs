@@ -588,7 +588,7 @@ impl Replica {
         if !self.engine.leads() || self.engine.alone() {
             return;
         }
-        if self.tempo.transfer_failed(now) {
+        if self.tempo.transfer_failed(now, &self.settings) {
             self.engine.step_down();
         } else {
             self.transfer(now, Some(to));

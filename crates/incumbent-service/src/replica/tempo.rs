@@ -153,9 +153,9 @@ impl Tempo {
         self.transfer_until = Some(now + settings.election_timeout());
     }
 
-    /// Whether the leadership was to go elsewhere, and has not.
-    pub(super) fn transfer_failed(&self, now: Instant) -> bool {
-        self.transfer_until.is_some_and(|until| until <= now)
+    /// Whether the leadership was to go elsewhere just now, and has not. What failed longer ago says nothing of the next attempt.
+    pub(super) fn transfer_failed(&self, now: Instant, settings: &Settings) -> bool {
+        self.transfer_until.is_some_and(|until| until <= now && now < until + settings.election_timeout())
     }
 
     /// Whether this node is woken too late too often.

@@ -372,6 +372,31 @@ fn c52_a_slow_disk_among_quick_ones_makes_way_and_stays_away() {
     }
 }
 
+#[test]
+fn a_transfer_that_failed_long_ago_does_not_keep_a_leader_from_trying_again() {
+    for seed in 0..20 {
+        let (mut world, leader, _) = led(seed, 3, 0);
+        let away = others(&world, leader)[0];
+        for (from, to) in [(leader, away), (away, leader)] {
+            world.cut(from, to);
+        }
+        world.step(leader, Input::Transfer { to: Some(away) });
+        world.run(world.now + 10 * timeout());
+        assert_eq!(world.leader().map(|it| it.0), Some(leader), "seed {seed}");
+        world.node(leader).sync_takes = Duration::from_millis(400);
+        let mut without = 0;
+        let taken = |it: &World| it.leader().is_some_and(|(now, _)| now != leader);
+        let patience = world.now + 20 * timeout();
+        while !taken(&world) && world.now < patience {
+            world.run(world.now + MILLISECOND);
+            without += if world.leader().is_none() { MILLISECOND } else { 0 };
+        }
+        assert!(taken(&world), "seed {seed}: it still leads");
+        assert!(without < timeout() / 2, "seed {seed}: it stopped before another could lead");
+        sound(&world);
+    }
+}
+
 /// One whose disk does not answer at all does not lead for the reason that the others are slow, too.
 #[test]
 fn c52_the_slowest_of_slow_disks_makes_way() {
