@@ -284,6 +284,10 @@ pub struct Ask {
     /// Refuse until the leadership has served its minimum tenure. For candidates who are better fit; an operator need not wait.
     #[prost(bool, tag = "3")]
     pub after_tenure: bool,
+    /// Whoever asks may stand in this election and no more: the seat must be wanted for a candidate of its own that stands in line with a greater priority than the holder's. Written by the
+    /// node that lets it in, like [`Request::guest`].
+    #[prost(bool, tag = "4")]
+    pub as_candidate: bool,
 }
 
 /// What somebody wants of a holder.

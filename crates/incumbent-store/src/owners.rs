@@ -46,7 +46,7 @@ impl Store {
             Command::OpenSession(_) | Command::Introduce(_) | Command::Expire(_) | Command::Delete(_) | Command::Compact(_) => {
                 Ok(())
             }
-            // These are about whoever holds a seat, and need a right of their own.
+            // These are about whoever holds a seat, and need a right of their own. For whom a candidate asks is checked there.
             Command::Ask(_) | Command::Evict(_) | Command::Annotate(_) | Command::Raise(_) | Command::Forget(_) => Ok(()),
         }
     }

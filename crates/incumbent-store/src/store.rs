@@ -134,7 +134,7 @@ impl Store {
             Command::Proclaim(it) => self.proclaim(stamp, it),
             Command::Resign(it) => self.resign(stamp, it),
             Command::Withdraw(it) => self.withdraw(stamp, it),
-            Command::Ask(it) => self.ask(stamp, it),
+            Command::Ask(it) => self.ask(stamp, guest, it),
             Command::Evict(it) => self.evict(stamp, it),
             Command::Annotate(it) => self.annotate(stamp, it),
             Command::Complete(it) => self.complete(stamp, it),

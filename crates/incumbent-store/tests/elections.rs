@@ -169,7 +169,9 @@ fn a_wish_reaches_the_holder_and_nobody_else() {
     let session = scene.open(1000);
     let bid = Campaign { tenure_ms_min: 5000, ..bid(session, "e", "a") };
     let token = scene.win(bid);
-    let ask = |wish: Wish, after_tenure| Command::Ask(Ask { election: "e".into(), wish: Some(wish), after_tenure });
+    let ask = |wish: Wish, after_tenure| {
+        Command::Ask(Ask { election: "e".into(), wish: Some(wish), after_tenure, as_candidate: false })
+    };
     assert_eq!(scene.ask(ask(wish(token, Demand::HandOver, "b"), true)), Err(Refusal::TooEarly(5000)));
     scene.ask(ask(wish(token, Demand::HandOver, "b"), false)).expect("an operator need not wait");
     assert_eq!(scene.heard(), ["wished of a by operator"]);

@@ -112,8 +112,19 @@ fn entries() -> Vec<Entry> {
         entry(7, all(vec![Command::KeepAlive(KeepAlive { sessions: vec![101, 102, 103, 9999] })])),
         entry(8, all(vec![Command::Renew(Renew { election: election(), token: token(8) })])),
         entry(9, all(vec![Command::Proclaim(Proclaim { election: election(), token: token(8), value: "new".into() })])),
-        entry(10, all(vec![Command::Ask(Ask { election: election(), wish: Some(wish.clone()), after_tenure: true })])),
-        entry(10, all(vec![Command::Ask(Ask { election: election(), wish: Some(wish), after_tenure: false })])),
+        entry(
+            10,
+            all(vec![Command::Ask(Ask {
+                election: election(),
+                wish: Some(wish.clone()),
+                after_tenure: true,
+                as_candidate: false,
+            })]),
+        ),
+        entry(
+            10,
+            all(vec![Command::Ask(Ask { election: election(), wish: Some(wish), after_tenure: false, as_candidate: false })]),
+        ),
         entry(11, all(vec![Command::Annotate(Annotate { election: election(), token: token(8), text: "fine".into() })])),
         entry(
             12,

@@ -112,6 +112,42 @@ fn a_leadership_is_its_holders_alone() {
 }
 
 #[test]
+fn who_may_only_stand_takes_a_seat_by_a_wish_for_a_better_candidate_of_its_own_and_not_otherwise() {
+    let mut scene = Scene::new();
+    let (blue, red) = (open_as(&mut scene, "blue"), open_as(&mut scene, "red"));
+    let token = win_as(&mut scene, "blue", blue);
+    let stand = |scene: &mut Scene, guest: &str, session, identity: &str, priority| {
+        ask_as(scene, guest, Command::Campaign(Campaign { priority, ..bid(session, "e", identity) })).expect("in line")
+    };
+    let wish = |demand, to: &str, as_candidate| {
+        let wish = Wish { token, demand: demand as i32, to: to.into(), by: "red".into() };
+        Command::Ask(Ask { election: "e".into(), wish: Some(wish), after_tenure: true, as_candidate })
+    };
+    let denied = |scene: &mut Scene, demand, to: &str| {
+        let asked = ask_as(scene, "red", wish(demand, to, true));
+        assert!(matches!(asked, Err(Refusal::Denied(_))), "{to}: {asked:?}");
+        assert_eq!(scene.look("e").leaders[0].wish, None);
+    };
+    denied(&mut scene, Demand::HandOver, "ghost");
+    // Another's candidate is no reason, however good it is; nor is one that is no better.
+    stand(&mut scene, "blue", blue, "b", 9);
+    denied(&mut scene, Demand::HandOver, "b");
+    stand(&mut scene, "red", red, "r_1", 0);
+    denied(&mut scene, Demand::HandOver, "r_1");
+    stand(&mut scene, "red", red, "r_1", 1);
+    denied(&mut scene, Demand::Resign, "");
+    denied(&mut scene, Demand::Evict, "");
+    let seen = scene.store.revision();
+    for to in ["r_1", "r"] {
+        ask_as(&mut scene, "red", wish(Demand::HandOver, to, true)).expect("its own, and better");
+        assert_eq!(scene.look("e").leaders[0].wish.as_ref().expect("left").to, to);
+    }
+    assert_eq!(scene.store.revision(), seen + 2);
+    // Who may evict may ask for anybody.
+    ask_as(&mut scene, "green", wish(Demand::HandOver, "ghost", false)).expect("an operator");
+}
+
+#[test]
 fn whose_things_are_survives_a_snapshot() {
     let mut scene = Scene::new();
     let session = open_as(&mut scene, "blue");

@@ -105,7 +105,12 @@ fn what_was_lost_with_a_session_is_not_found_again_with_another() {
     let acts = [
         Command::Proclaim(Proclaim { election: "e".into(), token, value: "late".into() }),
         Command::Complete(Complete { election: "e".into(), token, ..Complete::default() }),
-        Command::Ask(Ask { election: "e".into(), wish: Some(Wish { token, ..Wish::default() }), after_tenure: false }),
+        Command::Ask(Ask {
+            election: "e".into(),
+            wish: Some(Wish { token, ..Wish::default() }),
+            after_tenure: false,
+            as_candidate: false,
+        }),
     ];
     for act in acts {
         assert_eq!(scene.ask(act), Err(Refusal::NotInOffice(token)));

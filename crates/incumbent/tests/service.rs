@@ -5,10 +5,11 @@ mod support;
 use std::time::Duration;
 
 use incumbent::conformance::{bid, check, fresh_name};
-use incumbent::engine::{Bid, Farewell, Kind, Renewal};
+use incumbent::engine::{Bid, Demand, Farewell, Kind, Renewal, Wish};
 use incumbent_protocol::protocol::NodeId;
 use incumbent_service::replica::Settings;
-use incumbent_service::server::{Config, Consistency, Node, Peer};
+use incumbent_service::rights;
+use incumbent_service::server::{Admission, Config, Consistency, Node, Peer};
 use incumbent_store::query::{Answer, Answered, ListSessions, Query};
 use incumbent_testbed::port::Port;
 use support::processes::{self, Arena};
@@ -183,6 +184,38 @@ async fn to_campaign_again_and_again_takes_one_session() {
     let asked = node.ask(Query::Sessions(ListSessions { after: 0, limit: 0 }), Consistency::Linearizable).await;
     let Ok(Answered { answer: Some(Answer::Sessions(sessions)), .. }) = asked else { panic!("{asked:?}") };
     assert_eq!(sessions.sessions.len(), 1);
+}
+
+/// Who may stand and no more asks a leader to make way for itself, if it is better, and for nobody else.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_better_candidate_needs_no_right_to_evict_to_ask_for_the_seat() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().expect("a folder");
+    let [one, two] = ["one", "two"].map(|it| rights::make(it, "campaign:test/").expect("made"));
+    let tokens = folder.path().join("tokens");
+    std::fs::write(&tokens, format!("{}\n{}\n", one.line, two.line)).expect("written");
+    std::fs::set_permissions(&tokens, std::fs::Permissions::from_mode(0o600)).expect("a mode");
+    let admission = Admission { tls: None, tokens: Some(tokens) };
+    let config = Config { clients: Some("127.0.0.1:0".to_owned()), admission, ..Config::alone(folder.path().join("node")) };
+    let node = Node::start(config).expect("starts");
+    let address = node.clients_address().expect("clients are served");
+    let [leads, better] = [one, two].map(|it| format!("incumbent://:{}@{address}/test", it.token));
+    let (leads, better) = (open(&leads).await.expect("let in"), open(&better).await.expect("let in"));
+    let election = fresh_name("better");
+    let [a, b] = [("a", 0), ("b", 1)].map(|(who, priority)| Bid {
+        ttl: Duration::from_secs(600),
+        priority,
+        ..bid(&at(address.port()), who)
+    });
+    let held = token(&*leads, &election, &a).await.expect("allowed").expect("free");
+    let wish = |to: &str| Wish { token: held, what: Demand::HandOver(to.to_owned()), by: "b".to_owned() };
+    assert!(better.ask(&election, &wish(b.identity.as_str())).await.is_err(), "it does not stand there");
+    assert_eq!(token(&*better, &election, &b).await.expect("allowed"), None);
+    assert!(better.ask(&election, &wish("ghost")).await.is_err(), "nobody stands there");
+    better.ask(&election, &wish(b.identity.as_str())).await.expect("it is better");
+    let renewed = leads.renew(&election, &a, held).await.expect("allowed");
+    assert!(matches!(&renewed, Renewal::Kept { wish: Some(it), .. } if *it == wish(b.identity.as_str())), "{renewed:?}");
 }
 
 #[tokio::test]

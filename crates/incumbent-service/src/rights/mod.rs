@@ -203,7 +203,8 @@ impl Guest {
         needs::of_command(command, &mut |need| self.check(need))
     }
 
-    /// The request as the store may have it: checked, and with the guest's name in it, whatever the client has written there. The store then keeps guests from using each other's sessions.
+    /// The request as the store may have it: checked, and with the guest's name in it and whether it asks as a candidate only, whatever the client has written there.
+    /// The store then keeps guests from using each other's sessions, and from taking a seat by a wish.
     ///
     /// # Errors
     /// What is missing.
@@ -214,6 +215,9 @@ impl Guest {
             None => self.stands()?,
         }
         request.guest = self.signature(request.command.as_ref());
+        if let Some(Command::Ask(ask)) = &mut request.command {
+            ask.as_candidate = !self.has(Right::Evict, Scope::Name(ask.election.as_bytes()));
+        }
         Ok(request)
     }
 

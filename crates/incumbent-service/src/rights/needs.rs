@@ -122,7 +122,8 @@ pub(super) fn of_command(command: &Command, check: Check<'_>) -> Result<(), Deni
     }
 }
 
-/// A better candidate that waits for the end of a minimum tenure wants the seat for itself, as the election's rules have it; anything else is an operator's wish.
+/// A better candidate that waits for the end of a minimum tenure wants the seat for itself, as the election's rules have it; anything else is an operator's wish. Whether it is one, and
+/// better, the store knows ([`Ask::as_candidate`]).
 fn asking(asked: &Ask) -> Right {
     let demand = asked.wish.as_ref().and_then(|it| Demand::try_from(it.demand).ok());
     if asked.after_tenure && demand == Some(Demand::HandOver) { Right::Campaign } else { Right::Evict }

@@ -120,7 +120,7 @@ fn transact(guards: Vec<Guard>, then: Vec<Act>, otherwise: Vec<Act>) -> Transact
 
 fn asked(demand: Demand, after_tenure: bool) -> Command {
     let wish = Wish { token: 1, demand: demand.into(), ..Wish::default() };
-    Command::Ask(Ask { election: "e".into(), wish: Some(wish), after_tenure })
+    Command::Ask(Ask { election: "e".into(), wish: Some(wish), after_tenure, as_candidate: false })
 }
 
 /// Every operation, and what it needs.
@@ -169,7 +169,10 @@ fn table() -> Vec<(Operand, &'static [&'static str])> {
         (asked(Demand::Evict, true), &["evict in the election \"e\""]),
         (asked(Demand::HandOver, false), &["evict in the election \"e\""]),
         (asked(Demand::HandOver, true), &["campaign in the election \"e\""]),
-        (Command::Ask(Ask { election: e(), wish: None, after_tenure: true }), &["evict in the election \"e\""]),
+        (
+            Command::Ask(Ask { election: e(), wish: None, after_tenure: true, as_candidate: false }),
+            &["evict in the election \"e\""],
+        ),
         (Command::Evict(Evict { election: e(), ..Evict::default() }), &["evict in the election \"e\""]),
         (Command::Raise(Raise { election: e(), above: 1 }), &["admin in the election \"e\""]),
         (Command::Raise(Raise { election: String::new(), above: 1 }), &["admin everything"]),
@@ -369,6 +372,24 @@ fn the_services_own_is_read_by_who_has_everything_and_written_by_nobody() {
     assert_eq!(with_everything_else.may_submit(&behind), Ok(()));
     assert_eq!(with_everything_else.may_ask(&Query::Range(Range { span: Some(after), ..Range::default() })), Ok(()));
     assert_eq!(with_everything_else.may_ask(&Query::Elections(ListElections::default())), Ok(()), "it has no elections");
+}
+
+#[test]
+fn who_may_not_evict_asks_as_a_candidate_whatever_came_with_it() {
+    for (grants, expected) in [
+        (vec![(Right::Campaign, b"e".to_vec())], true),
+        (vec![(Right::Campaign, vec![]), (Right::Evict, b"other".to_vec())], true),
+        (vec![(Right::Campaign, vec![]), (Right::Evict, b"e".to_vec())], false),
+        (vec![(Right::Admin, vec![])], false),
+    ] {
+        for written in [true, false] {
+            let Command::Ask(mut ask) = asked(Demand::HandOver, true) else { panic!("a wish") };
+            ask.as_candidate = written;
+            let signed = guest(&grants).sign(Request::of(Command::Ask(ask))).expect("allowed");
+            let Some(Command::Ask(ask)) = signed.command else { panic!("a wish") };
+            assert_eq!(ask.as_candidate, expected, "{grants:?}");
+        }
+    }
 }
 
 #[test]

@@ -93,7 +93,7 @@ impl Store {
         }
     }
 
-    pub(crate) fn ask(&mut self, stamp: Stamp, asked: &Ask) -> Result<Reply, Refusal> {
+    pub(crate) fn ask(&mut self, stamp: Stamp, guest: &str, asked: &Ask) -> Result<Reply, Refusal> {
         let wish = asked.wish.as_ref().ok_or_else(|| Refusal::malformed("a wish is missing"))?;
         self.check_text(&wish.by)?;
         self.check_text_as_identity(&wish.to)?;
@@ -102,6 +102,10 @@ impl Store {
             return Err(Refusal::malformed("to hand over takes somebody to hand over to, and nothing else does"));
         }
         let wished = self.in_room(stamp, &asked.election, Unknown::Refuse, |room| {
+            let priority = room.in_office(wish.token)?.priority;
+            if asked.as_candidate {
+                room.check_better(guest, demand, &wish.to, priority)?;
+            }
             let holder = room.in_office(wish.token)?;
             let served = Time::from_nanos(holder.since_ns).after_ms(holder.tenure_ms_min);
             if asked.after_tenure && stamp.at < served {

@@ -8,7 +8,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 
 use super::{Election, INCARNATION_MAX, TERM_BITS, TERM_MAX};
-use crate::command::Campaign;
+use crate::command::{Campaign, Demand};
 use crate::election::{Candidate, Holder, Past, Reservation};
 use crate::event::{Change, Elected, Ended, InLineChange};
 use crate::journal::Journal;
@@ -287,6 +287,17 @@ impl Room<'_> {
             priority: candidate.priority,
             session: candidate.session,
         }
+    }
+
+    /// Refuses what a candidate wants, unless it is a seat for one of the guest's own that stands in line before this priority.
+    pub(crate) fn check_better(&self, guest: &str, demand: Demand, to: &str, priority: i32) -> Result<(), Refusal> {
+        let own = |it: &&Candidate| self.sessions.live(it.session).is_some() && !self.sessions.is_anothers(it.session, guest);
+        let better = self.election.line.named(to).filter(own).filter(|it| it.priority > priority);
+        if demand != Demand::HandOver || better.is_none() {
+            let why = "a candidate may ask for a seat for itself, while it stands in line with a greater priority than the leader's; anything else needs the right to evict";
+            return Err(Refusal::Denied(why.into()));
+        }
+        Ok(())
     }
 
     /// The holder in office under this token: its session lives.
