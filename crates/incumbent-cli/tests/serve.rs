@@ -75,6 +75,9 @@ fn a_command_runs_on_the_service_and_writes_while_it_leads() {
     assert_eq!((code(&late), &refused["written"]), (1, &false.into()), "a refusal is an answer: {late:?}");
     assert_eq!(places.ask(&["kv", "get", "report"]).stdout, b"done\n");
     assert_eq!(places.json(&["elections"])["elections"][0]["election"], "nightly");
+    assert_eq!(code(&places.ask(&["elections", "--forget", "weekly"])), 5, "there is none");
+    assert_eq!(places.json(&["elections", "--forget", "nightly"])["election"], "nightly");
+    assert_eq!(places.json(&["elections"])["elections"], serde_json::json!([]));
 }
 
 #[test]

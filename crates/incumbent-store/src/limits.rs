@@ -17,7 +17,8 @@ pub struct Limits {
     pub value_len_max: usize,
     /// So many sessions.
     pub sessions_max: usize,
-    /// So many elections.
+    /// So many elections. Where there are as many, one of which only history is to be remembered is forgotten for another: that whose last
+    /// leadership began longest ago.
     pub elections_max: usize,
     /// So many in one line.
     pub line_len_max: usize,
@@ -25,6 +26,10 @@ pub struct Limits {
     pub seats_max: u32,
     /// So many bytes in the identities, names and values of all who lead or wait.
     pub candidacies_bytes_max: usize,
+    /// So many bytes in all leaderships that have ended, with some for each. Elections that were deserted long ago are forgotten for it, then the oldest of the election whose leadership ends.
+    pub past_bytes_max: usize,
+    /// So many bytes in all notes and jobs that were done, with some for each.
+    pub notes_bytes_max: usize,
     /// So many keys, with those that were lost with a session and are delayed.
     pub keys_max: usize,
     /// So many bytes in all keys and values, and in keys that are delayed.
@@ -72,6 +77,8 @@ impl Limits {
         line_len_max: 100_000,
         seats_max: 10_000,
         candidacies_bytes_max: 1024 * 1024 * 1024,
+        past_bytes_max: 1024 * 1024 * 1024,
+        notes_bytes_max: 512 * 1024 * 1024,
         keys_max: 16_000_000,
         keys_bytes_max: 4 * 1024 * 1024 * 1024,
         clients_max: 200_000,

@@ -306,7 +306,7 @@ impl Store {
             reservations: board.reservations,
             ..Election::default()
         };
-        let records = Records { past: board.past.into(), notes: board.notes, completions: board.completions.into() };
+        let records = Records::restored(board.past, board.notes, board.completions);
         if !records.is_empty() {
             election.records = Some(Box::new(records));
         }

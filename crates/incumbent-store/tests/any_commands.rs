@@ -201,6 +201,8 @@ const TIGHT: Limits = Limits {
     elections_max: 4,
     line_len_max: 3,
     candidacies_bytes_max: 4000,
+    past_bytes_max: 500,
+    notes_bytes_max: 300,
     keys_max: 6,
     keys_bytes_max: 20_000,
     clients_max: 2,
@@ -285,6 +287,9 @@ proptest! {
                 prop_assert_eq!(store.digest(), untouched.digest(), "{:?}, and yet something has changed", refusal);
             }
             check(&store, &events, &mut last);
+            if pass_ms % 8 == 0 {
+                twin = Store::load_with_limits(twin.save(), TIGHT).expect("just saved");
+            }
             if request.client != 0 {
                 let mut repeated = vec![];
                 let again = store.clone().apply(Stamp::at(at), request, &mut repeated);

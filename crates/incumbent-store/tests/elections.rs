@@ -462,6 +462,133 @@ fn what_is_too_long_or_too_much_is_refused_by_name() {
     assert!(refused(&mut scene, bid(session, "g", "a")).contains("elections"));
 }
 
+/// Wins and resigns, so that only history is left.
+fn hold_once(scene: &mut Scene, session: u64, election: &str) -> u64 {
+    let token = scene.win(bid(session, election, "a"));
+    scene.resign(election, token, "").expect("given back");
+    token
+}
+
+fn known(scene: &Scene) -> Vec<String> {
+    match scene.store.query(&Query::Elections(ListElections::default())) {
+        Ok(Answer::Elections(list)) => list.elections.into_iter().map(|it| it.election).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn where_there_is_no_room_the_election_is_forgotten_that_was_led_longest_ago() {
+    let limits = Limits { elections_max: 3, ..Limits::STANDARD };
+    let mut scene = Scene::with_limits(limits);
+    let session = scene.open(3_600_000);
+    let mut last = 0;
+    for election in ["b", "c", "a"] {
+        scene.pass_ms(1);
+        last = hold_once(&mut scene, session, election);
+    }
+    // Held again, so another is older.
+    scene.pass_ms(1);
+    assert!(hold_once(&mut scene, session, "b") > last);
+    // The order is one of the store, and not of how it came to be.
+    scene.store = Store::load_with_limits(scene.store.save(), limits).expect("just saved");
+    let refused = Campaign { seen: u64::MAX >> 1, ..bid(session, "x", "a") };
+    assert_eq!(scene.campaign(refused), Err(Refusal::TokensExhausted));
+    assert_eq!(known(&scene), ["a", "b", "c"], "for one that is refused nothing is forgotten");
+    let mut tokens = Vec::new();
+    for (election, left) in [("x", ["a", "b", "x"]), ("y", ["b", "x", "y"]), ("z", ["x", "y", "z"])] {
+        scene.pass_ms(1);
+        tokens.push(scene.win(bid(session, election, "a")));
+        assert_eq!(known(&scene), left);
+    }
+    let refused = scene.campaign(bid(session, "c", "a"));
+    assert_eq!(refused, Err(Refusal::Limit { what: "elections".into(), max: 3 }), "all are held");
+    scene.resign("y", tokens[1], "").expect("given back");
+    assert!(scene.win(bid(session, "c", "a")) > tokens[2], "tokens rise, though what was before is forgotten");
+    assert_eq!(known(&scene), ["c", "x", "z"]);
+}
+
+#[test]
+fn what_must_be_remembered_of_an_election_is_not_forgotten_for_another() {
+    let limits = Limits { elections_max: 1, ..Limits::STANDARD };
+    let kept = |prepare: &dyn Fn(&mut Scene, u64)| {
+        let mut scene = Scene::with_limits(limits);
+        let open = OpenSession { ttl_ms: 3_600_000, lock_delay_ms: 1000, ..OpenSession::default() };
+        let session = scene.open_as(open).expect("opened");
+        prepare(&mut scene, session);
+        let before = scene.store.digest();
+        let refused = scene.campaign(bid(session, "other", "a"));
+        let is_kept = matches!(refused, Err(Refusal::Limit { .. }));
+        assert!(!is_kept || scene.store.digest() == before);
+        (is_kept, scene, session)
+    };
+    let (is_kept, ..) = kept(&|scene, session| {
+        hold_once(scene, session, "e");
+    });
+    assert!(!is_kept, "history alone");
+    let (is_kept, ..) = kept(&|scene, session| {
+        let token = hold_once(scene, session, "e");
+        scene.ask(Command::Annotate(Annotate { election: "e".into(), token, text: "fine".into() })).expect("noted");
+    });
+    assert!(is_kept, "a note");
+    let (is_kept, ..) = kept(&|scene, session| {
+        let token = scene.win(bid(session, "e", "a"));
+        let job = Complete { election: "e".into(), token, job: "monday".into(), outcome: "0".into() };
+        scene.ask(Command::Complete(job)).expect("done");
+        scene.resign("e", token, "").expect("given back");
+    });
+    assert!(is_kept, "a job that was done");
+    let (is_kept, ..) = kept(&|scene, session| {
+        let token = hold_once(scene, session, "e");
+        scene.ask(Command::Raise(Raise { election: "e".into(), above: token | 1 << 48 })).expect("raised");
+    });
+    assert!(is_kept, "its tokens are above the others'");
+    let (is_kept, ..) = kept(&|scene, session| {
+        let token = scene.win(bid(session, "e", "a"));
+        scene.resign("e", token, "b").expect("given back");
+    });
+    assert!(is_kept, "a seat is kept for somebody");
+    let (is_kept, mut scene, session) = kept(&|scene, session| {
+        let token = scene.win(bid(session, "e", "a"));
+        scene.ask(Command::Evict(Evict { election: "e".into(), token, reason: String::new() })).expect("evicted");
+    });
+    assert!(is_kept, "a lock delay runs");
+    scene.pass_ms(1000);
+    scene.expire();
+    scene.win(bid(session, "other", "a"));
+}
+
+#[test]
+fn what_is_remembered_has_a_limit_and_history_makes_room() {
+    // Three short leaderships.
+    let limits = Limits { past_bytes_max: 350, notes_bytes_max: 250, ..Limits::STANDARD };
+    let mut scene = Scene::with_limits(limits);
+    let session = scene.open(3_600_000);
+    for election in ["idle-2", "idle-1", "busy"] {
+        scene.pass_ms(1);
+        hold_once(&mut scene, session, election);
+    }
+    let mut token = scene.win(bid(session, "busy", "a"));
+    // Deserted elections first, then its own.
+    for (next, left, past) in [("b", vec!["busy", "idle-1"], 2), ("c", vec!["busy"], 3), ("d", vec!["busy"], 3)] {
+        scene.store = Store::load_with_limits(scene.store.save(), limits).expect("just saved");
+        scene.wait(bid(session, "busy", next));
+        scene.resign("busy", token, "").expect("given back");
+        token = scene.leaders("busy")[0].1;
+        assert_eq!(known(&scene), left);
+        assert_eq!(scene.look("busy").past.len(), past);
+    }
+    assert_eq!(scene.look("busy").past[0].identity, "c", "the newest is kept");
+    let note = |token, text: &str| Command::Annotate(Annotate { election: "busy".into(), token, text: text.into() });
+    scene.ask(note(token, "fine")).expect("noted");
+    scene.ask(note(token, "fine")).expect("noted, in place of the other");
+    scene.ask(note(token - 1, "fine")).expect("noted");
+    let max = limits.notes_bytes_max as u64;
+    let full = Refusal::Limit { what: "bytes in all notes and jobs that were done".into(), max };
+    assert_eq!(scene.ask(note(token - 2, "fine")), Err(full.clone()));
+    let job = Complete { election: "busy".into(), token, job: "monday".into(), outcome: "0".into() };
+    assert_eq!(scene.ask(Command::Complete(job)), Err(full));
+}
+
 #[test]
 fn a_seat_is_free_to_the_one_it_is_kept_for() {
     let mut scene = Scene::new();

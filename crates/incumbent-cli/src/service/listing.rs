@@ -1,7 +1,7 @@
 //! `incumbent elections` and `incumbent sessions`: what the service has.
 
 use incumbent_client::message::Consistency;
-use incumbent_store::command::{Command, EndSession};
+use incumbent_store::command::{Command, EndSession, Forget};
 use incumbent_store::query::{Answer, ListElections, ListSessions, Query};
 use serde_json::json;
 
@@ -15,7 +15,8 @@ use crate::table::{Side, Table};
 pub(crate) const ELECTIONS_EXAMPLES: &str = "\
 Examples:
   incumbent elections                                       on the service of this machine
-  incumbent elections billing/ --on incumbent://10.0.0.1,10.0.0.2,10.0.0.3/prod --json";
+  incumbent elections billing/ --on incumbent://10.0.0.1,10.0.0.2,10.0.0.3/prod --json
+  incumbent elections --forget orders/4711                  nobody leads or waits there any more";
 
 pub(crate) const SESSIONS_EXAMPLES: &str = "\
 Examples:
@@ -27,6 +28,9 @@ pub(crate) struct ElectionsArguments {
     /// Those whose names begin so
     #[arg(default_value = "", hide_default_value = true)]
     prefix: String,
+    /// Forget an election in which nobody leads or waits: its history, notes and jobs that were done. Tokens go on rising
+    #[arg(long, value_name = "NAME", conflicts_with = "prefix")]
+    forget: Option<String>,
     #[command(flatten)]
     form: Form,
     #[command(flatten)]
@@ -45,6 +49,16 @@ pub(crate) struct SessionsArguments {
 }
 
 pub(super) async fn elections(wanted: &ElectionsArguments, here: &Here, console: &mut Console<'_>) -> Result<Exit, Failure> {
+    if let Some(name) = &wanted.forget {
+        let forget = Forget { election: format!("{}{name}", here.prefix) };
+        let done = here.client.submit(Command::Forget(forget)).await.map_err(changing)?;
+        if wanted.form.json {
+            writeln!(console.out, "{:#}", json!({ "election": name, "revision": done.revision }))?;
+        } else {
+            writeln!(console.out, "{name} is forgotten, revision {}", done.revision)?;
+        }
+        return Ok(Exit::Done);
+    }
     let mut list = ListElections { prefix: format!("{}{}", here.prefix, wanted.prefix), ..ListElections::default() };
     let (mut found, mut more) = (Vec::new(), true);
     while more {

@@ -130,6 +130,7 @@ impl Store {
                 // Nobody has had it yet; its note would stand above all others for ever.
                 return Err(Refusal::NotInOffice(asked.token));
             }
+            room.check_notes(&[&asked.text])?;
             let note = Note { token: asked.token, text: asked.text.clone() };
             let max = room.limits.records_max;
             room.election.records().annotate(note.clone(), max);
@@ -148,6 +149,7 @@ impl Store {
                 return Err(Refusal::AlreadyComplete(before.token));
             }
             room.in_office(asked.token)?;
+            room.check_notes(&[&asked.job, &asked.outcome])?;
             let (job, outcome) = (asked.job.clone(), asked.outcome.clone());
             let completion = Completion { job, token: asked.token, wall_ms: stamp.wall_ms, outcome };
             let max = room.limits.records_max;
@@ -214,6 +216,7 @@ impl Store {
         unknown: Unknown,
         act: impl FnOnce(&mut Room<'_>) -> Result<T, Refusal>,
     ) -> Result<T, Refusal> {
+        let notes_bytes = self.elections.notes_bytes();
         self.elections.change(name, unknown, &self.limits, |name, election| {
             act(&mut Room {
                 name,
@@ -222,6 +225,7 @@ impl Store {
                 journal: &mut self.journal,
                 stamp,
                 incarnation: self.incarnation,
+                notes_bytes,
                 limits: &self.limits,
             })
         })

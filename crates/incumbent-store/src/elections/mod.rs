@@ -50,6 +50,21 @@ pub(crate) struct Elections {
     elections: Tree<Arc<str>, Arc<Election>>,
     /// When a seat that is reserved becomes free, of each election that has one: the next.
     waking: Tree<(Time, Arc<str>), ()>,
+    /// Those of which only history is left, by the token of their last leadership. The first is forgotten where another needs the room.
+    idle: Tree<(u64, Arc<str>), ()>,
+    /// What leaderships that have ended count for, in all elections.
+    past_bytes: usize,
+    /// What notes and jobs that were done count for.
+    notes_bytes: usize,
+}
+
+/// What is kept of an election beside it, for all elections together.
+#[derive(Copy, Clone, PartialEq, Eq, Default)]
+struct Mark {
+    wakes: Option<Time>,
+    idle_since: Option<u64>,
+    past_bytes: usize,
+    notes_bytes: usize,
 }
 
 /// One election.
@@ -84,15 +99,40 @@ impl Election {
         self.is_deserted() && self.reservations.is_empty() && self.records.is_none() && self.incarnation == 0
     }
 
+    /// The token of the last leadership, if nothing but what has been must be remembered: tokens come from the revision, so they go on rising if it is forgotten and begins again. Those of one
+    /// that was raised would not, nor would a note or a job that was done come back.
+    fn idle_since(&self) -> Option<u64> {
+        let records = self.records.as_ref().filter(|it| it.notes.is_empty() && it.completions.is_empty())?;
+        let is_idle = self.is_deserted() && self.reservations.is_empty() && self.incarnation == 0;
+        is_idle.then(|| records.past.front().map_or(0, |it| it.token))
+    }
+
+    fn mark(&self) -> Mark {
+        let (past_bytes, notes_bytes) = self.records.as_ref().map_or((0, 0), |it| (it.past_bytes, it.notes_bytes));
+        Mark { wakes: self.wakes(), idle_since: self.idle_since(), past_bytes, notes_bytes }
+    }
+
     fn settle(&mut self) {
         if self.is_deserted() && self.reservations.is_empty() {
             // The next candidates may want another number.
             self.seats = 0;
+            // Many may stay as they are for ever: the room for a holder would be a quarter of what such a one costs.
+            self.holders = Vec::new();
         }
     }
 
     pub(crate) fn holder(&self, token: u64) -> Option<&Holder> {
         self.holders.iter().find(|it| it.token == token)
+    }
+
+    /// Forgets its oldest leaderships, of so many bytes or all.
+    fn forget_past(&mut self, bytes: usize) {
+        if let Some(records) = &mut self.records {
+            records.forget_past(bytes);
+            if records.is_empty() {
+                self.records = None;
+            }
+        }
     }
 
     pub(crate) fn records(&mut self) -> &mut Records {
@@ -140,6 +180,11 @@ impl Elections {
         self.elections.iter().map(|(name, election)| (name, &**election))
     }
 
+    /// What notes and jobs that were done count for.
+    pub(crate) fn notes_bytes(&self) -> usize {
+        self.notes_bytes
+    }
+
     pub(crate) fn find(&self, name: &str) -> Option<&Election> {
         self.elections.get(name).map(|it| &**it)
     }
@@ -155,51 +200,79 @@ impl Elections {
         let Some((name, election)) = self.elections.find_mut(name) else {
             return match unknown {
                 Unknown::Refuse => Err(Refusal::NoElection),
-                Unknown::Begin if self.elections.len() >= limits.elections_max => {
+                Unknown::Begin if self.elections.len() >= limits.elections_max && self.idle.is_empty() => {
                     Err(Refusal::limit("elections", limits.elections_max))
                 }
                 Unknown::Begin => {
                     let (name, mut election) = (name.into(), Election::default());
                     let done = act(&name, &mut election);
+                    // If it was refused, there is nothing to make room for.
+                    if !election.is_blank() && self.elections.len() >= limits.elections_max {
+                        self.forget_idle();
+                    }
                     self.begin(name, election);
                     done
                 }
             };
         };
-        let (name, woke, election) = (name.clone(), election.wakes(), Arc::make_mut(election));
+        let (name, before, election) = (name.clone(), election.mark(), Arc::make_mut(election));
         let done = act(&name, election);
         election.settle();
-        let (wakes, is_blank) = (election.wakes(), election.is_blank());
-        if wakes != woke {
-            self.wake_at(woke, wakes, &name);
-        }
+        let (after, is_blank) = (election.mark(), election.is_blank());
         if is_blank {
             self.elections.remove(&name);
         }
+        self.remark(&name, before, after);
+        if self.past_bytes > limits.past_bytes_max {
+            self.forget_past(&name, limits.past_bytes_max);
+        }
         done
+    }
+
+    /// Forgets the idle election whose last leadership began longest ago. False if none is idle.
+    fn forget_idle(&mut self) -> bool {
+        let Some((_, name)) = self.idle.first().map(|(it, ())| it.clone()) else { return false };
+        self.forget(&name);
+        true
+    }
+
+    /// Forgets leaderships that have ended until the others fit: elections that have long been idle, and then what this one was before.
+    fn forget_past(&mut self, name: &str, max: usize) {
+        while self.past_bytes > max && self.forget_idle() {}
+        let excess = self.past_bytes.saturating_sub(max);
+        if excess > 0
+            && let Some((name, election)) = self.elections.find_mut(name)
+        {
+            let (name, before, election) = (name.clone(), election.mark(), Arc::make_mut(election));
+            election.forget_past(excess);
+            let after = election.mark();
+            self.remark(&name, before, after);
+        }
     }
 
     /// Takes up an election that is new, or was saved.
     pub(crate) fn begin(&mut self, name: Arc<str>, mut election: Election) {
         election.settle();
         if !election.is_blank() {
-            self.wake_at(None, election.wakes(), &name);
+            self.remark(&name, Mark::default(), election.mark());
             self.elections.insert(name, Arc::new(election));
         }
     }
 
     pub(crate) fn forget(&mut self, name: &str) {
         if let Some((name, election)) = self.elections.remove(name) {
-            self.wake_at(election.wakes(), None, &name);
+            self.remark(&name, election.mark(), Mark::default());
         }
     }
 
-    fn wake_at(&mut self, before: Option<Time>, after: Option<Time>, name: &Arc<str>) {
-        if let Some(before) = before {
-            self.waking.remove(&(before, name.clone()));
+    fn remark(&mut self, name: &Arc<str>, before: Mark, after: Mark) {
+        self.past_bytes = self.past_bytes - before.past_bytes + after.past_bytes;
+        self.notes_bytes = self.notes_bytes - before.notes_bytes + after.notes_bytes;
+        if before.wakes != after.wakes {
+            move_mark(&mut self.waking, name, before.wakes, after.wakes);
         }
-        if let Some(after) = after {
-            self.waking.insert((after, name.clone()), ());
+        if before.idle_since != after.idle_since {
+            move_mark(&mut self.idle, name, before.idle_since, after.idle_since);
         }
     }
 
@@ -258,5 +331,14 @@ impl Elections {
             vacant: election.holders.len() + reserved < election.seats.max(1) as usize,
             leader: election.holders.first().cloned(),
         }
+    }
+}
+
+fn move_mark<T: Ord + Clone>(marks: &mut Tree<(T, Arc<str>), ()>, name: &Arc<str>, before: Option<T>, after: Option<T>) {
+    if let Some(before) = before {
+        marks.remove(&(before, name.clone()));
+    }
+    if let Some(after) = after {
+        marks.insert((after, name.clone()), ());
     }
 }

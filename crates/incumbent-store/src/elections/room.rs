@@ -7,6 +7,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 
+use super::records::record_size;
 use super::{Election, INCARNATION_MAX, TERM_BITS, TERM_MAX};
 use crate::command::{Campaign, Demand};
 use crate::election::{Candidate, Holder, Past, Reservation};
@@ -31,6 +32,8 @@ pub(crate) struct Room<'a> {
     pub(crate) stamp: Stamp,
     /// The store's.
     pub(crate) incarnation: u16,
+    /// What notes and jobs that were done count for, in all elections.
+    pub(crate) notes_bytes: usize,
     pub(crate) limits: &'a Limits,
 }
 
@@ -296,6 +299,15 @@ impl Room<'_> {
         if demand != Demand::HandOver || better.is_none() {
             let why = "a candidate may ask for a seat for itself, while it stands in line with a greater priority than the leader's; anything else needs the right to evict";
             return Err(Refusal::Denied(why.into()));
+        }
+        Ok(())
+    }
+
+    /// Refuses a note or a job that was done, with these texts, if there is no room for one more.
+    pub(crate) fn check_notes(&self, texts: &[&str]) -> Result<(), Refusal> {
+        let max = self.limits.notes_bytes_max;
+        if self.notes_bytes + record_size(texts) > max {
+            return Err(Refusal::limit("bytes in all notes and jobs that were done", max));
         }
         Ok(())
     }
