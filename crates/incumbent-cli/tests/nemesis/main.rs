@@ -141,8 +141,10 @@ impl Drop for Records {
 fn round(nodes: u64, seed: u64) -> Vec<Cost> {
     eprintln!("nemesis: {nodes} nodes, INCUMBENT_NEMESIS_SEED={seed}");
     let began = Instant::now();
-    let mut records =
-        Records::begin(&format!("of-{nodes}-seed-{seed}"), format!("cargo xtask nemesis --minutes 0 --seed {seed}"));
+    // The seed says how many nodes there are, unless somebody else has.
+    let said = std::env::var("INCUMBENT_NEMESIS_NODES").map(|it| format!("INCUMBENT_NEMESIS_NODES={it} "));
+    let again = format!("{}cargo xtask nemesis --minutes 0 --seed {seed}", said.unwrap_or_default());
+    let mut records = Records::begin(&format!("of-{nodes}-seed-{seed}"), again);
     let history = Arc::clone(&records.history);
     let mut chance = Chance::new(seed);
     let clocks: Vec<Duration> = (0..nodes).map(|_| clock(&mut chance)).collect();
