@@ -21,7 +21,7 @@ const TURN: usize = 64;
 impl Store {
     pub(crate) fn open_session(&mut self, stamp: Stamp, guest: &str, wanted: &OpenSession) -> Result<Reply, Refusal> {
         let wanted = &OpenSession { owner: owned_by(guest, &wanted.owner), ..wanted.clone() };
-        if let Some(open) = self.sessions.check(wanted, &self.limits)? {
+        if let Some(open) = self.sessions.check(wanted, guest, &self.limits)? {
             self.sessions.keep_alive(open, stamp.at);
             return Ok(Reply::Opened(open));
         }

@@ -17,6 +17,8 @@ pub struct Limits {
     pub value_len_max: usize,
     /// So many sessions.
     pub sessions_max: usize,
+    /// So many sessions of one guest: several would have to go wrong before there are none for the others.
+    pub sessions_per_guest_max: usize,
     /// So many elections. Where there are as many, one of which only history is to be remembered is forgotten for another: that whose last
     /// leadership began longest ago.
     pub elections_max: usize,
@@ -73,6 +75,7 @@ impl Limits {
         key_len_max: 4 * 1024,
         value_len_max: 1024 * 1024,
         sessions_max: 4_000_000,
+        sessions_per_guest_max: 1_000_000,
         elections_max: 4_000_000,
         line_len_max: 100_000,
         seats_max: 10_000,

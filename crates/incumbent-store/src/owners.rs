@@ -17,6 +17,11 @@ pub(crate) fn owned_by(guest: &str, owner: &str) -> String {
     if guest.is_empty() { owner.into() } else { format!("{guest}/{owner}") }
 }
 
+/// The guest that has opened what has this owner, if it was one.
+pub(crate) fn guest_of(owner: &str) -> Option<&str> {
+    owner.split_once('/').map(|(guest, _)| guest)
+}
+
 pub(crate) fn is_owned_by(owner: &str, guest: &str) -> bool {
     owner.strip_prefix(guest).is_some_and(|rest| rest.starts_with('/'))
 }

@@ -12,7 +12,7 @@ use prost::bytes::Bytes;
 
 use crate::command::OpenSession;
 use crate::limits::Limits;
-use crate::owners::is_owned_by;
+use crate::owners::{guest_of, is_owned_by};
 use crate::query::SessionView;
 use crate::refusal::Refusal;
 use crate::time::Time;
@@ -32,6 +32,8 @@ pub(crate) struct Sessions {
     /// What they count for.
     candidacies_bytes: usize,
     keys: Tree<(u64, Bytes), ()>,
+    /// How many each guest has.
+    of_guests: Tree<Arc<str>, usize>,
 }
 
 /// One session.
@@ -84,7 +86,7 @@ impl Sessions {
     }
 
     /// Why a session cannot be opened on these terms, or the open one that it is. `None`: it may be opened.
-    pub(crate) fn check(&self, wanted: &OpenSession, limits: &Limits) -> Result<Option<u64>, Refusal> {
+    pub(crate) fn check(&self, wanted: &OpenSession, guest: &str, limits: &Limits) -> Result<Option<u64>, Refusal> {
         if wanted.ttl_ms < Limits::TTL_MS_MIN {
             return Err(Refusal::Malformed(alloc::format!("a ttl of {} ms is below {} ms", wanted.ttl_ms, Limits::TTL_MS_MIN)));
         }
@@ -109,6 +111,9 @@ impl Sessions {
         }
         if self.sessions.len() >= limits.sessions_max {
             return Err(Refusal::limit("sessions", limits.sessions_max));
+        }
+        if !guest.is_empty() && self.of_guests.get(guest).is_some_and(|it| *it >= limits.sessions_per_guest_max) {
+            return Err(Refusal::limit("sessions of one guest", limits.sessions_per_guest_max));
         }
         Ok(None)
     }
@@ -145,6 +150,12 @@ impl Sessions {
             self.ending.insert(id, ());
         } else {
             self.deadlines.insert((session.deadline, id), ());
+        }
+        if let Some(guest) = guest_of(&session.owner) {
+            match self.of_guests.find_mut(guest) {
+                Some((_, count)) => *count += 1,
+                None => drop(self.of_guests.insert(guest.into(), 1)),
+            }
         }
         self.sessions.insert(id, session);
     }
@@ -195,7 +206,14 @@ impl Sessions {
     /// Nothing is attached to it any more: it is gone.
     pub(crate) fn finish_ending(&mut self, id: u64) {
         self.ending.remove(&id);
-        self.sessions.remove(&id);
+        let Some((_, session)) = self.sessions.remove(&id) else { return };
+        let Some(guest) = guest_of(&session.owner) else { return };
+        if let Some((_, count)) = self.of_guests.find_mut(guest) {
+            *count -= 1;
+            if *count == 0 {
+                self.of_guests.remove(guest);
+            }
+        }
     }
 
     /// The one whose deadline is next, and when that is.

@@ -4,9 +4,11 @@ mod scene;
 
 use incumbent_store::command::*;
 use incumbent_store::keys::transaction::{Act, Operation, Put, Transaction};
+use incumbent_store::limits::Limits;
 use incumbent_store::query::{Answer, Query};
 use incumbent_store::refusal::Refusal;
 use incumbent_store::reply::{KeptAlive, Reply};
+use incumbent_store::store::Store;
 use scene::{Outcome, Scene, bid, put};
 
 fn ask_as(scene: &mut Scene, guest: &str, command: Command) -> Outcome {
@@ -148,6 +150,32 @@ fn who_may_only_stand_takes_a_seat_by_a_wish_for_a_better_candidate_of_its_own_a
 }
 
 #[test]
+fn one_guest_cannot_have_all_sessions() {
+    let limits = Limits { sessions_per_guest_max: 2, ..Limits::STANDARD };
+    let mut scene = Scene::with_limits(limits);
+    let open = || Command::OpenSession(OpenSession { ttl_ms: 1000, ..OpenSession::default() });
+    let full = Err(Refusal::Limit { what: "sessions of one guest".into(), max: 2 });
+    open_as(&mut scene, "blue");
+    let second = open_as(&mut scene, "blue");
+    assert_eq!(ask_as(&mut scene, "blue", open()), full);
+    scene.store = Store::load_with_limits(scene.store.save(), limits).expect("just saved");
+    assert_eq!(ask_as(&mut scene, "blue", open()), full);
+    // The same again is no other.
+    let same = OpenSession { session: second, ttl_ms: 1000, owner: "web-1".into(), ..OpenSession::default() };
+    assert_eq!(ask_as(&mut scene, "blue", Command::OpenSession(same)), Ok(Reply::Opened(second)));
+    for _ in 0..3 {
+        ask_as(&mut scene, "", open()).expect("nobody's");
+    }
+    open_as(&mut scene, "red");
+    ask_as(&mut scene, "blue", Command::EndSession(EndSession { session: second, ..EndSession::default() })).expect("its own");
+    open_as(&mut scene, "blue");
+    assert_eq!(ask_as(&mut scene, "blue", open()), full);
+    scene.pass_ms(2000);
+    scene.expire();
+    open_as(&mut scene, "blue");
+}
+
+#[test]
 fn whose_things_are_survives_a_snapshot() {
     let mut scene = Scene::new();
     let session = open_as(&mut scene, "blue");
@@ -155,7 +183,7 @@ fn whose_things_are_survives_a_snapshot() {
     let numbered = |guest: &str| Request { guest: guest.into(), ..Request::numbered(client, 1, Command::Put(put("k", "v"))) };
     let written = scene.request(numbered("blue"));
     assert!(written.is_ok());
-    scene.store = incumbent_store::store::Store::load(scene.store.save()).expect("whole");
+    scene.store = Store::load(scene.store.save()).expect("whole");
     assert_eq!(scene.request(numbered("red")), Err(Refusal::Forgotten), "what another has asked is not told");
     assert_eq!(scene.request(numbered("blue")), written);
     let end = Command::EndSession(EndSession { session, ..EndSession::default() });

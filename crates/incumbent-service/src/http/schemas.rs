@@ -255,7 +255,11 @@ pub(super) static SCHEMAS: &[(&str, Shape)] = &[
     (
         "OpenSession",
         Shape::Record(&[
-            always("ttl_ms", Shape::Whole, "It ends when it has not been heard of for so long; at least 100."),
+            always(
+                "ttl_ms",
+                Shape::Whole,
+                "It ends when it has not been heard of for so long; at least 100, and without admin: at most 86400000.",
+            ),
             sometimes("owner", Shape::Text, "Whose it is, for people."),
             sometimes("session", Shape::AnyId, "The number it shall have; the store chooses one if left out."),
             sometimes(

@@ -34,6 +34,9 @@ pub use crate::reread::Reread;
 /// What begins with this byte is the service's own: nobody writes it from outside, and only who has [`Right::Admin`] of everything reads it.
 pub const RESERVED: u8 = 0;
 
+/// A guest's session lasts for so long at most after it was last heard of, whatever the store could keep: what a guest leaves behind is gone in a day.
+pub const SESSION_TTL_MS_MAX: u64 = 24 * 60 * 60 * 1000;
+
 /// What may be granted, each for a prefix of names.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Right {
@@ -129,6 +132,17 @@ pub enum Denied {
         /// And of what, for people.
         of: String,
     },
+    /// Any one of some rights would do, and it has none of them.
+    Useless {
+        /// Who asks.
+        guest: String,
+        /// What it would need one for.
+        purpose: &'static str,
+        /// Which.
+        rights: &'static [Right],
+    },
+    /// A session would be kept for longer than a guest's may be: for so many milliseconds at most.
+    Lasting(u64),
     /// It is the service's own.
     Reserved,
     /// Nobody may, from outside: what it is.
@@ -143,6 +157,13 @@ impl fmt::Display for Denied {
             Denied::Withdrawn => f.write_str("the token was withdrawn, or its rights have changed: connect again"),
             Denied::Missing { guest, right, of } => {
                 write!(f, "{guest} has no right to {right} {of}: it needs {right}:PREFIX in the file of tokens")
+            }
+            Denied::Useless { guest, purpose, rights } => {
+                let rights: Vec<_> = rights.iter().map(|it| format!("{it}:PREFIX")).collect();
+                write!(f, "{guest} has no right to {purpose}: it needs {} in the file of tokens", rights.join(" or "))
+            }
+            Denied::Lasting(max) => {
+                write!(f, "a session that is kept for more than {max} ms without a word needs admin: in the file of tokens")
             }
             Denied::Reserved => {
                 f.write_str("names and keys that begin with a zero byte are the service's own: begin behind them, with byte 1")
@@ -200,7 +221,14 @@ impl Guest {
     /// What is missing.
     pub fn may_submit(&self, command: &Command) -> Result<(), Denied> {
         self.stands()?;
-        needs::of_command(command, &mut |need| self.check(need))
+        needs::of_command(command, &mut |need| self.check(need))?;
+        if let Command::OpenSession(it) = command
+            && it.ttl_ms > SESSION_TTL_MS_MAX
+            && !self.is_admin()
+        {
+            return Err(Denied::Lasting(SESSION_TTL_MS_MAX));
+        }
+        Ok(())
     }
 
     /// The request as the store may have it: checked, and with the guest's name in it and whether it asks as a candidate only, whatever the client has written there.
@@ -286,6 +314,11 @@ impl Guest {
         let (right, scope) = match need {
             Need::Token => return Ok(()),
             Need::Nobody(what) => return Err(Denied::Nobody(what)),
+            Need::Some(rights, purpose) => {
+                let has = |needed: &Right| self.0.grants.iter().any(|it| it.right.includes(*needed));
+                let useless = || Denied::Useless { guest: self.0.name.clone(), purpose, rights };
+                return if rights.iter().any(has) { Ok(()) } else { Err(useless()) };
+            }
             Need::Right(right, scope) => (right, scope),
         };
         if scope.touches_reserved() {

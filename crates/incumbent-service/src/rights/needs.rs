@@ -20,6 +20,8 @@ pub(super) enum Need<'a> {
     Token,
     /// A right.
     Right(Right, Scope<'a>),
+    /// One of these rights, of whatever: what for.
+    Some(&'static [Right], &'static str),
     /// It is the service's own: what it is.
     Nobody(&'static str),
 }
@@ -97,7 +99,9 @@ fn on(right: Right, election: &str) -> Need<'_> {
 
 pub(super) fn of_command(command: &Command, check: Check<'_>) -> Result<(), Denied> {
     match command {
-        Command::Introduce(_) | Command::OpenSession(_) => check(Need::Token),
+        // There are only so many clients and sessions: who has no use for one is given none.
+        Command::Introduce(_) => check(Need::Some(&[Right::Campaign, Right::Evict, Right::Write], "change anything")),
+        Command::OpenSession(_) => check(Need::Some(&[Right::Campaign, Right::Write], "attach anything to a session")),
         // The store lets nobody keep, bind or end another's.
         Command::KeepAlive(_) | Command::Bind(_) | Command::EndSession(_) => check(Need::Token),
         Command::Expire(_) => check(Need::Nobody("the passing of time")),

@@ -49,6 +49,7 @@ impl Operand {
                 Need::Token => "token".to_owned(),
                 Need::Nobody(_) => "nobody".to_owned(),
                 Need::Right(right, scope) => format!("{right} {scope}"),
+                Need::Some(rights, _) => rights.iter().map(|it| it.name()).collect::<Vec<_>>().join(" or "),
             });
             Ok(())
         };
@@ -150,8 +151,8 @@ fn table() -> Vec<(Operand, &'static [&'static str])> {
     assert!(covers(&guards.iter().flat_map(|it| &it.against).map(guard_name).collect::<Vec<_>>(), GUARDS));
     assert!(covers(&acts.iter().map(act_name).collect::<Vec<_>>(), ACTS));
     let commands: Vec<(Command, &'static [&'static str])> = vec![
-        (Command::Introduce(Introduce {}), &["token"]),
-        (Command::OpenSession(OpenSession::default()), &["token"]),
+        (Command::Introduce(Introduce {}), &["campaign or evict or write"]),
+        (Command::OpenSession(OpenSession::default()), &["campaign or write"]),
         (Command::KeepAlive(KeepAlive::default()), &["token"]),
         (Command::Bind(Bind::default()), &["token"]),
         (Command::EndSession(EndSession::default()), &["token"]),
@@ -266,6 +267,14 @@ fn with_what_it_needs_it_is_allowed_and_without_any_part_of_that_denied() {
         if needs.contains(&"nobody") {
             assert!(operand.is_open_to(&guest(&[(Right::Admin, vec![])])).is_err());
             assert!(operand.is_open_to(&Guest::anybody()).is_err());
+            continue;
+        }
+        if let Some(rights) = needs.iter().find(|it| it.contains(" or ")) {
+            assert!(operand.is_open_to(&guest(&[])).is_err() && operand.is_open_to(&Guest::anybody()).is_ok());
+            for right in Right::ALL {
+                let enough = right == Right::Admin || rights.split(" or ").any(|it| it == right.name());
+                assert_eq!(operand.is_open_to(&guest(&[(right, b"x".to_vec())])).is_ok(), enough, "{operand:?}: {right}");
+            }
             continue;
         }
         assert_eq!(operand.is_open_to(&guest(&grants)), Ok(()), "{operand:?}");
@@ -389,6 +398,17 @@ fn who_may_not_evict_asks_as_a_candidate_whatever_came_with_it() {
             let Some(Command::Ask(ask)) = signed.command else { panic!("a wish") };
             assert_eq!(ask.as_candidate, expected, "{grants:?}");
         }
+    }
+}
+
+#[test]
+fn a_guests_session_is_forgotten_within_a_day() {
+    let open = |ttl_ms| Command::OpenSession(OpenSession { ttl_ms, ..OpenSession::default() });
+    let candidate = guest(&[(Right::Campaign, vec![])]);
+    assert_eq!(candidate.may_submit(&open(SESSION_TTL_MS_MAX)), Ok(()));
+    assert_eq!(candidate.may_submit(&open(SESSION_TTL_MS_MAX + 1)), Err(Denied::Lasting(SESSION_TTL_MS_MAX)));
+    for admin in [guest(&[(Right::Admin, vec![])]), Guest::anybody()] {
+        assert_eq!(admin.may_submit(&open(SESSION_TTL_MS_MAX + 1)), Ok(()));
     }
 }
 

@@ -45,6 +45,8 @@ fn denial(denied: Denied) -> Denial {
     let why = denied.to_string();
     match denied {
         Denied::NoToken | Denied::BadToken | Denied::Withdrawn => Denial::Stranger(why),
-        Denied::Missing { .. } | Denied::Reserved | Denied::Nobody(_) => Denial::NoRight(why),
+        Denied::Missing { .. } | Denied::Useless { .. } | Denied::Lasting(_) | Denied::Reserved | Denied::Nobody(_) => {
+            Denial::NoRight(why)
+        }
     }
 }
