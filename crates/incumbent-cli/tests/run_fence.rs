@@ -4,6 +4,8 @@
 //! The agents are one of ours that kills a whole namespace and Debian's `fence_dummy`. Needs the right to make namespaces.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -14,7 +16,9 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
+mod places;
 mod shell;
+use places::Places;
 use shell::{ends, incumbent, text};
 
 /// The common part of all hosts: the engine's URL, the folder of the agent, and what the commands write.
@@ -397,6 +401,28 @@ fn a_guardian_is_trusted_if_there_was_one_and_time_is_waited_for() {
     stage.confirm(&["--token", &token, "--yes"], 0);
     eventually("the last command runs", || stage.runs("delta"));
     assert!(stage.confirm(&["--token", &token, "--yes"], 2).contains("settled already"));
+}
+
+#[test]
+fn whoever_was_evicted_by_force_has_not_said_that_its_command_is_dead() {
+    let places = Places::of(1);
+    let _node = places.start(1);
+    let stage = Stage::new(places.url());
+    fs::write(stage.path("mode"), "fails").unwrap();
+    let alpha = stage.boot_and_fall_silent("alpha", &stage.by_our_agent());
+    let body = r#"{"force":true}"#;
+    let request = format!(
+        "POST /v1/elections/job/evict HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    let mut stream = TcpStream::connect(places.addresses[0].0).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let beta = stage.boot("beta", &stage.by_our_agent());
+    beta.says("NOT STARTED: alpha (token ");
+    assert!(alpha.lives() && !stage.runs("beta"), "{}", stage.log());
 }
 
 #[test]

@@ -177,9 +177,7 @@ pub(super) async fn evict(petition: &Petition, election: String, body: Body<'_>)
         return Err(Failure::malformed("by force there is nothing to wait for", "leave after_tenure out, or force"));
     }
     let token = token_or_present(petition, &election, body).await?;
-    let by = body.text("by");
-    let reason = if by.is_empty() { String::new() } else { format!("evicted by {by}") };
-    done(petition, Command::Evict(Evict { election, token, reason })).await
+    done(petition, Command::Evict(Evict { election, token, reason: body.text("by") })).await
 }
 
 async fn wish(petition: &Petition, election: String, body: Body<'_>, demand: Demand) -> Result<Value, Failure> {

@@ -53,7 +53,8 @@ pub(super) async fn view(petition: &Petition, session: u64) -> Result<Value, Fai
 }
 
 pub(super) async fn end(petition: &Petition, session: u64, asked: &Parameters) -> Result<Value, Failure> {
-    let reason = asked.text("reason").unwrap_or_default().into_owned();
+    // Only its holder says of a leadership that it was given back; this may be anybody.
+    let reason = asked.text("reason").filter(|it| !it.is_empty()).map(|it| format!("session ended: {it}")).unwrap_or_default();
     done(petition, Command::EndSession(EndSession { session, reason, unclean: false, binding: None })).await
 }
 

@@ -126,7 +126,7 @@ async fn elections(all: &mut Checked) {
     let forced = json!({ "token": token, "force": true, "by": "an operator" });
     all.ask("POST", &path("evict"), name, "", Some(forced), 200).await;
     let history = all.ask("GET", &path("history"), name, "", None, 200).await;
-    assert_eq!((&history["past"][0]["token"], &history["past"][0]["reason"]), (&token, &json!("evicted by an operator")));
+    assert_eq!((&history["past"][0]["token"], &history["past"][0]["reason"]), (&token, &json!("evicted by force: an operator")));
     all.ask("DELETE", "/v1/elections/{name}", name, "", None, 200).await;
     all.ask("DELETE", "/v1/elections/{name}", name, "", None, 404).await;
 }
@@ -145,7 +145,11 @@ async fn sessions(all: &mut Checked) {
     let after = format!("?after={}", first["sessions"][0]["session"].as_str().expect("a number"));
     let rest = all.ask("GET", "/v1/sessions", "", &after, None, 200).await;
     assert_eq!(rest["sessions"].as_array().map(Vec::len), Some(2));
-    all.ask("DELETE", "/v1/sessions/{id}", &session, "?reason=done", None, 200).await;
+    let bid = json!({ "session": session, "identity": "web-1" });
+    all.ask("POST", "/v1/elections/{name}/campaign", "of-session", "", Some(bid), 200).await;
+    all.ask("DELETE", "/v1/sessions/{id}", &session, "?reason=resigned", None, 200).await;
+    let history = all.ask("GET", "/v1/elections/{name}/history", "of-session", "", None, 200).await;
+    assert_eq!(history["past"][0]["reason"], "session ended: resigned", "only a leadership resigns");
     all.ask("GET", "/v1/sessions/{id}", &session, "", None, 410).await;
     all.ask("POST", "/v1/sessions/{id}/keep-alive", &session, "", None, 410).await;
     assert_eq!(all.house.ask("GET", "/v1/kv/of-session", &[], b"").await.status, 404, "it went with its session");
