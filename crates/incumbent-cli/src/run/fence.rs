@@ -16,6 +16,7 @@ use incumbent_supervisor::berth::Berth;
 use tokio::time::Instant;
 
 use super::fence_agent::{Action, Agent, Options};
+use super::job::Task;
 use super::record::{Proof, Record, Unsettled, settle, unsettled};
 use super::say;
 use crate::elections::span;
@@ -189,6 +190,7 @@ pub(super) struct Takeover<'a> {
     election: &'a Election,
     leadership: &'a Leadership,
     here: Here,
+    task: Option<Task>,
     begun: Instant,
     /// Giving the seat back now does not hide a silent leader from whoever comes next.
     pub(super) hides_nobody: bool,
@@ -215,12 +217,19 @@ enum Blocked {
 }
 
 impl<'a> Takeover<'a> {
-    pub(super) fn new(fencing: &'a Fencing, election: &'a Election, leadership: &'a Leadership, here: Here) -> Takeover<'a> {
+    pub(super) fn new(
+        fencing: &'a Fencing,
+        election: &'a Election,
+        leadership: &'a Leadership,
+        here: Here,
+        task: Option<Task>,
+    ) -> Takeover<'a> {
         Takeover {
             fencing,
             election,
             leadership,
             here,
+            task,
             begun: Instant::now(),
             hides_nobody: false,
             noted: Vec::new(),
@@ -257,7 +266,8 @@ impl<'a> Takeover<'a> {
         }
         if !self.hides_nobody || self.noted != silent {
             self.hides_nobody = false;
-            answer(self.election.annotate(own, &Record::idle(&silent).to_string())).await.map_err(blocked)?;
+            let done = self.task.and_then(|it| it.newest(&board));
+            answer(self.election.annotate(own, &Record::idle(&silent).after(done))).await.map_err(blocked)?;
             self.hides_nobody = true;
             self.noted.clone_from(&silent);
         }

@@ -5,9 +5,9 @@
 use std::time::{Duration, SystemTime};
 
 use incumbent::engine::Board;
-use incumbent::{Election, Leadership, Token};
+use incumbent::{Election, Leadership};
 
-use super::record::Record;
+use super::record::{Done, Record};
 use super::schedule::{Due, Schedule, Slot, due};
 use super::{CatchUp, RunArguments};
 use crate::candidacy::signals::{Signals, Told};
@@ -36,15 +36,6 @@ pub(super) enum Task {
     Once(Duration),
     /// Unless somebody has.
     For(Slot),
-}
-
-/// That somebody has done it.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) struct Done {
-    /// The leadership that did it.
-    pub(super) token: Token,
-    /// When, in seconds since 1970.
-    pub(super) at: u64,
 }
 
 impl Job {
@@ -101,27 +92,33 @@ impl Job {
     async fn newest(&self, election: &Election, signals: &mut Signals) -> Result<Option<Slot>, Told> {
         tokio::select! {
             told = signals.told() => Err(told),
-            board = look(election) => Ok(records(&board).filter_map(|(_, slot, _)| slot).max()),
+            board = look(election) => Ok(records(&board).filter_map(|it| it.slot).max().map(Slot)),
         }
     }
 }
 
 impl Task {
-    /// Who has done it, if anybody.
-    pub(super) fn done(self, board: &Board) -> Option<Done> {
+    /// When something of its kind was done last.
+    pub(super) fn newest(self, board: &Board) -> Option<Done> {
         let now = wall_secs();
-        records(board)
-            .filter(|(_, slot, at)| match self {
-                Task::Once(within) => now.abs_diff(*at) <= within.as_secs(),
-                Task::For(wanted) => slot.is_some_and(|it| it >= wanted),
-            })
-            .map(|(token, _, at)| Done { token, at })
-            .max_by_key(|it| it.token)
+        match self {
+            // One whose clock is ahead by more than this must not hide the others.
+            Task::Once(within) => records(board).filter(|it| it.at <= now.saturating_add(within.as_secs())).max_by_key(|it| it.at),
+            Task::For(_) => records(board).filter(|it| it.slot.is_some()).max_by_key(|it| it.slot),
+        }
     }
 
-    /// Whether somebody has done it, as the leader sees it.
-    pub(super) async fn is_done(self, election: &Election) -> Option<Done> {
-        self.done(&look(election).await)
+    /// The same, as the leader sees it.
+    pub(super) async fn last_done(self, election: &Election) -> Option<Done> {
+        self.newest(&look(election).await)
+    }
+
+    /// Whether it need not be done again after that.
+    pub(super) fn is_done_by(self, done: &Done) -> bool {
+        match self {
+            Task::Once(within) => wall_secs().abs_diff(done.at) <= within.as_secs(),
+            Task::For(wanted) => done.slot.is_some_and(|it| it >= wanted.0),
+        }
     }
 
     /// Puts on record that the leadership has done it. `false` if the seat was lost before that was acknowledged: then another may do it again.
@@ -152,12 +149,9 @@ impl Task {
     }
 }
 
-/// What stands on record as done: by which leadership, for which slot, and when.
-fn records(board: &Board) -> impl Iterator<Item = (Token, Option<Slot>, u64)> + '_ {
-    board.notes.iter().filter_map(|note| match Record::read(&note.text)? {
-        Record::Done { slot, at } => Some((note.token, slot.map(Slot), at)),
-        Record::Idle { .. } | Record::Guarded { .. } | Record::Ended | Record::Settled { .. } => None,
-    })
+/// What stands on record as done.
+fn records(board: &Board) -> impl Iterator<Item = Done> + '_ {
+    board.notes.iter().filter_map(Done::read)
 }
 
 /// Asks until there is an answer: a job that was done must not be done again because nobody could say so.
@@ -182,7 +176,8 @@ fn wall_secs() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use incumbent::engine::Note;
+    use incumbent::Token;
+    use incumbent::engine::{Note, Past};
     use incumbent_protocol::protocol::Term;
 
     use super::*;
@@ -192,21 +187,42 @@ mod tests {
         Board { notes: notes.iter().map(note).collect(), ..Board::default() }
     }
 
+    /// Who has done it, if anybody.
+    fn done(task: Task, board: &Board) -> Option<u64> {
+        task.newest(board).filter(|it| task.is_done_by(it)).map(|it| it.token.get())
+    }
+
     #[test]
     fn a_slot_is_done_by_whoever_did_it_or_a_later_one() {
-        let done = |slot| Record::Done { slot: Some(slot), at: 5 }.to_string();
-        let board = board(&[(9, "guarded as=a berth=1:2".into()), (8, done(100)), (7, done(90)), (6, "rubbish".into())]);
-        assert_eq!(Task::For(Slot(100)).done(&board).map(|it| it.token.get()), Some(8));
-        assert_eq!(Task::For(Slot(80)).done(&board).map(|it| it.token.get()), Some(8));
-        assert_eq!(Task::For(Slot(110)).done(&board), None);
+        let noted = |slot| Record::Done { slot: Some(slot), at: 5 }.to_string();
+        let board = board(&[(9, "guarded as=a berth=1:2".into()), (8, noted(100)), (7, noted(90)), (6, "rubbish".into())]);
+        assert_eq!(done(Task::For(Slot(100)), &board), Some(8));
+        assert_eq!(done(Task::For(Slot(80)), &board), Some(8));
+        assert_eq!(done(Task::For(Slot(110)), &board), None);
     }
 
     #[test]
     fn once_counts_for_a_while() {
         let at = |seconds_ago| Record::Done { slot: None, at: wall_secs() - seconds_ago }.to_string();
         let hour = Task::Once(Duration::from_secs(3600));
-        assert!(hour.done(&board(&[(3, at(60))])).is_some());
-        assert!(hour.done(&board(&[(3, at(7200))])).is_none());
-        assert!(hour.done(&board(&[])).is_none());
+        assert_eq!(done(hour, &board(&[(3, at(60))])), Some(3));
+        assert_eq!(done(hour, &board(&[(3, at(7200))])), None);
+        assert_eq!(done(hour, &board(&[])), None);
+        let ahead = Record::Done { slot: None, at: wall_secs() + 7200 }.to_string();
+        assert_eq!(done(hour, &board(&[(4, ahead), (3, at(60))])), Some(3), "a clock that was wrong hides nobody");
+    }
+
+    #[test]
+    fn what_was_done_is_known_when_more_have_led_since_than_an_engine_remembers() {
+        for (task, slot) in [(Task::Once(Duration::from_secs(3600)), None), (Task::For(Slot(100)), Some(100))] {
+            let mut board = board(&[(1, Record::Done { slot, at: wall_secs() }.to_string())]);
+            for term in 2..100 {
+                let record = if term % 2 == 0 { Record::idle(&[]) } else { Record::Ended };
+                let text = record.after(task.newest(&board));
+                board.notes.insert(0, Note { token: Token::new(0, Term(term)).unwrap(), text });
+                board.notes.truncate(Past::KEPT_MAX);
+                assert_eq!(done(task, &board), Some(1), "after {term}");
+            }
+        }
     }
 }

@@ -6,11 +6,12 @@
 //! **Problem.** An engine keeps the last 32 leaderships. A silent leader that nobody could fence would leave the record when so many others have been elected and have given up after it, and
 //! whoever comes then would start beside it.
 //!
-//! **Rule.** Who leaves its seat without having started anything notes whom it has left unsettled, all of them. So nobody needs to look further back than to the newest such note.
+//! **Rule.** Who leaves its seat without having started anything notes whom it has left unsettled, all of them. So nobody needs to look further back than to the newest such note. In the
+//! same way every note of a leadership that was for a job says when that job was done last ([`Done`]).
 
 use std::fmt;
 
-use incumbent::engine::Board;
+use incumbent::engine::{Board, Note};
 use incumbent::{Election, Error, Identity, Token};
 
 use crate::elections::raise;
@@ -49,6 +50,29 @@ pub(crate) enum Record {
         /// When, for people.
         at: String,
     },
+}
+
+/// That a job was done, as the leadership that did it has noted it, or one after it.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Done {
+    /// The leadership that did it.
+    pub(crate) token: Token,
+    /// The slot that it was due in, in seconds since 1970; `None` if it has none.
+    pub(crate) slot: Option<u64>,
+    /// When it was done, in seconds since 1970.
+    pub(crate) at: u64,
+}
+
+impl Done {
+    /// What a note says of it, if anything.
+    pub(crate) fn read(note: &Note) -> Option<Done> {
+        if let Some(Record::Done { slot, at }) = Record::read(&note.text) {
+            return Some(Done { token: note.token, slot, at });
+        }
+        let field = |name: &str| note.text.split(' ').find_map(|it| it.strip_prefix(name)?.strip_prefix('='));
+        let slot = field("done-slot").and_then(|it| it.parse().ok());
+        Some(Done { token: raise::token(field("done")?).ok()?, slot, at: field("done-at")?.parse().ok()? })
+    }
 }
 
 /// A former leader of whom nobody has made sure yet, as another has noted it.
@@ -100,6 +124,16 @@ impl Record {
         let at = crate::elections::describe::time(std::time::SystemTime::now());
         // A blank would end the word.
         Record::Settled { proof, by: by.split_whitespace().collect::<Vec<_>>().join("-"), at }
+    }
+
+    /// The note, which also says when the job was done last, if it is one.
+    pub(crate) fn after(&self, done: Option<Done>) -> String {
+        let mut note = self.to_string();
+        if let Some(Done { token, slot, at }) = done {
+            note.push_str(&format!(" done={token} done-at={at}"));
+            note.extend(slot.map(|it| format!(" done-slot={it}")));
+        }
+        note
     }
 
     /// Reads a note; `None` if it says nothing of this.
@@ -249,15 +283,16 @@ pub(crate) async fn settle(election: &Election, board: &Board, token: Token, rec
             && owes.iter().any(|it| it.token == token)
         {
             owes.retain(|it| it.token != token);
-            answer(election.annotate(note.token, &Record::Idle { owes: Some(owes) }.to_string())).await?;
+            answer(election.annotate(note.token, &Record::Idle { owes: Some(owes) }.after(Done::read(note)))).await?;
         }
     }
-    answer(election.annotate(token, &record.to_string())).await
+    let done = board.notes.iter().find(|it| it.token == token).and_then(Done::read);
+    answer(election.annotate(token, &record.after(done))).await
 }
 
 #[cfg(test)]
 mod tests {
-    use incumbent::engine::{Leader, Note, Past};
+    use incumbent::engine::{Leader, Past};
     use incumbent_protocol::protocol::Term;
 
     use super::*;
@@ -313,8 +348,13 @@ mod tests {
             Record::settled(Proof::Waited, "delay:30s"),
         ] {
             let text = record.to_string();
-            assert_eq!(Record::read(&text), Some(record), "{text}");
+            assert_eq!(Record::read(&text).as_ref(), Some(&record), "{text}");
             assert!(text.len() < 128, "{text}");
+            assert_eq!(Done::read(&Note { token: token(42), text }), None);
+            for done in [Done { token: token(39), slot: Some(60), at: 61 }, Done { token: token(39), slot: None, at: 61 }] {
+                let note = Note { token: token(42), text: record.after(Some(done)) };
+                assert_eq!((Record::read(&note.text).as_ref(), Done::read(&note)), (Some(&record), Some(done)), "{note:?}");
+            }
         }
         let later = Record::read("guarded as=a berth=1:2 done=2026-01-01 more");
         assert_eq!(

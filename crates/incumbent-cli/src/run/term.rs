@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use super::diary::Diary;
 use super::fence::{Fencing, Here, Takeover};
 use super::job::Task;
-use super::record::{Record, Unsettled, unsettled};
+use super::record::{Done, Record, Unsettled, unsettled};
 use super::{OnJeopardy, RunArguments};
 use crate::candidacy::hook::{self, Cut, Hook};
 use crate::candidacy::machine::{Machine, Uncleared, at_the_berth};
@@ -78,7 +78,8 @@ impl Terms<'_> {
         say!(self.wanted.candidacy.quiet, "elected for {} with token {token}", self.wanted.candidacy.election);
         let mut asked = self.office.begin(&leadership);
         let mut hides_nobody = !self.fencing.is_wanted();
-        let way = self.clear_the_way(&leadership, signals, &mut hides_nobody).await?;
+        let mut last_done = None;
+        let way = self.clear_the_way(&leadership, signals, &mut hides_nobody, &mut last_done).await?;
         let is_clear = matches!(way, Way::Clear(_));
         let served = match way {
             Way::Clear(record) => self.work(&leadership, record, guarded, signals, &mut asked).await,
@@ -122,7 +123,7 @@ impl Terms<'_> {
             tracing::info!(%why, "not released");
         }
         if is_clear && !is_done && (is_late || released.is_err()) {
-            self.say_ended(token).await;
+            self.say_ended(token, last_done).await;
         }
         Ok(served)
     }
@@ -131,7 +132,8 @@ impl Terms<'_> {
     async fn say_idle(&self, token: Token) -> Result<(), incumbent::Error> {
         let board = answer(self.election.look()).await?;
         let silent: Vec<Unsettled> = unsettled(&board).into_iter().filter(|it| it.token < token).collect();
-        answer(self.election.annotate(token, &Record::idle(&silent).to_string())).await
+        let done = self.task.and_then(|it| it.newest(&board));
+        answer(self.election.annotate(token, &Record::idle(&silent).after(done))).await
     }
 
     /// Unless we had it, what stands in it is another's: the name of a tree that may live.
@@ -143,8 +145,8 @@ impl Terms<'_> {
     }
 
     /// Says afterwards that nothing of a command lives whose supervisor was not heard in time: its host need not be fenced for it.
-    async fn say_ended(&self, token: Token) {
-        let mut say = Box::pin(keep_saying(self.election.clone(), token, Record::Ended));
+    async fn say_ended(&self, token: Token, last_done: Option<Done>) {
+        let mut say = Box::pin(keep_saying(self.election.clone(), token, Record::Ended.after(last_done)));
         // Where the engine is not there, this process has better to do than to wait for it.
         if tokio::time::timeout(self.election.timing().request_timeout(), &mut say).await.is_err() {
             tokio::spawn(tokio::time::timeout(SAY_ENDED_WITHIN, say));
@@ -153,12 +155,13 @@ impl Terms<'_> {
 
     /// Whatever of a former term may live on this machine is dead, and the hook has run.
     ///
-    /// `hides_nobody` becomes true when the seat may be given back without hiding a former leader from whoever comes next.
+    /// `hides_nobody` becomes true when the seat may be given back without hiding a former leader from whoever comes next, and `last_done` is when the job was done last.
     async fn clear_the_way(
         &self,
         leadership: &Leadership,
         signals: &mut Signals,
         hides_nobody: &mut bool,
+        last_done: &mut Option<Done>,
     ) -> Result<Way, Failure> {
         match self.machine.clear(leadership, signals, self.wanted.candidacy.quiet).await? {
             Ok(()) => {}
@@ -166,12 +169,12 @@ impl Terms<'_> {
             Err(Uncleared::Told(told)) => return Ok(Way::Told(told)),
         }
         if let Some(task) = self.task {
-            let done = tokio::select! {
+            *last_done = tokio::select! {
                 _ = leadership.stopping() => return Ok(Way::Lost),
                 told = signals.told() => return Ok(Way::Told(told)),
-                done = task.is_done(self.election) => done,
+                done = task.last_done(self.election) => done,
             };
-            if let Some(done) = done {
+            if let Some(done) = last_done.filter(|it| task.is_done_by(it)) {
                 say!(self.wanted.candidacy.quiet, "already done with token {}", done.token);
                 return Ok(Way::AlreadyDone);
             }
@@ -194,12 +197,12 @@ impl Terms<'_> {
                 }
             }
         }
-        Ok(self.put_on_record(leadership, &here, signals).await)
+        Ok(self.put_on_record(leadership, &here, *last_done, signals).await)
     }
 
     /// Every former leader that left without a word is known to be dead.
     async fn fence(&self, leadership: &Leadership, here: Here, signals: &mut Signals, hides_nobody: &mut bool) -> Way {
-        let mut takeover = Takeover::new(self.fencing, self.election, leadership, here);
+        let mut takeover = Takeover::new(self.fencing, self.election, leadership, here, self.task);
         let give_up = async {
             match self.fencing.give_up {
                 Some(span) => tokio::time::sleep(span).await,
@@ -221,12 +224,18 @@ impl Terms<'_> {
     }
 
     /// That a command runs is known to whoever comes next, before it does. Where nobody fences, nobody needs to wait for it.
-    async fn put_on_record(&self, leadership: &Leadership, here: &Here, signals: &mut Signals) -> Way {
+    async fn put_on_record(
+        &self,
+        leadership: &Leadership,
+        here: &Here,
+        last_done: Option<Done>,
+        signals: &mut Signals,
+    ) -> Way {
         // Nor may it come after the word that the job is done.
         if !self.fencing.is_wanted() && self.task.is_none() {
             return Way::Clear(Some(here.guarded()));
         }
-        let write = keep_saying(self.election.clone(), leadership.token(), here.guarded());
+        let write = keep_saying(self.election.clone(), leadership.token(), here.guarded().after(last_done));
         tokio::select! {
             biased;
             _ = leadership.stopping() => Way::Lost,
@@ -376,7 +385,7 @@ impl Work<'_> {
         say!(self.terms.wanted.candidacy.quiet, "started {} as process {pid}", self.terms.command.program.display());
         if let Some(record) = self.record.take() {
             let election = self.terms.election;
-            let write = keep_saying(election.clone(), self.leadership.token(), record);
+            let write = keep_saying(election.clone(), self.leadership.token(), record.to_string());
             tokio::spawn(tokio::time::timeout(election.timing().ttl(), write));
         }
     }
@@ -494,9 +503,9 @@ impl Work<'_> {
 }
 
 /// Puts something on record, however often it takes.
-async fn keep_saying(election: Election, token: Token, record: Record) {
-    while let Err(why) = answer(election.annotate(token, &record.to_string())).await {
-        tracing::info!(%why, %record, "not on record yet");
+async fn keep_saying(election: Election, token: Token, note: String) {
+    while let Err(why) = answer(election.annotate(token, &note)).await {
+        tracing::info!(%why, note, "not on record yet");
         tokio::time::sleep(SAY_AGAIN_AFTER).await;
     }
 }

@@ -33,6 +33,15 @@ fn who_finds_the_job_done_has_nothing_to_say_if_it_is_told_to_be_quiet() {
 }
 
 #[test]
+fn a_job_stays_done_when_more_hosts_have_found_it_done_than_an_engine_remembers() {
+    let world = World::new(Hold::Group);
+    for _ in 0..incumbent::engine::Past::KEPT_MAX + 2 {
+        ends(world.run(&["--once", "--fence", "delay:1s", "--quiet"], "echo done >> log"), 0);
+    }
+    assert_eq!(world.read("log"), "done\n");
+}
+
+#[test]
 fn a_job_that_fails_is_left_to_another_host() {
     let world = World::new(Hold::Group);
     let script = r#"echo "$INCUMBENT_TOKEN" >> tokens; [ "$(wc -l < tokens)" -ge 2 ]"#;
