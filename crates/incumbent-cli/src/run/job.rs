@@ -19,6 +19,8 @@ use crate::failure::Failure;
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// The wall clock may be set while we sleep, so nobody sleeps for longer.
 const NAP_MAX: Duration = Duration::from_secs(30);
+/// The clocks of hosts may differ by this. A slot that is further ahead was done by one whose clock was wrong, or ours is: it does not count, or nobody would do the job until then.
+const AHEAD_MAX_SECS: u64 = 300;
 
 /// What is to be done, and when.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -92,7 +94,10 @@ impl Job {
     async fn newest(&self, election: &Election, signals: &mut Signals) -> Result<Option<Slot>, Told> {
         tokio::select! {
             told = signals.told() => Err(told),
-            board = look(election) => Ok(records(&board).filter_map(|it| it.slot).max().map(Slot)),
+            board = look(election) => {
+                warn_of_clocks(&board);
+                Ok(slots(&board).filter_map(|it| it.slot).max().map(Slot))
+            }
         }
     }
 }
@@ -103,14 +108,20 @@ impl Task {
         let now = wall_secs();
         match self {
             // One whose clock is ahead by more than this must not hide the others.
-            Task::Once(within) => records(board).filter(|it| it.at <= now.saturating_add(within.as_secs())).max_by_key(|it| it.at),
-            Task::For(_) => records(board).filter(|it| it.slot.is_some()).max_by_key(|it| it.slot),
+            Task::Once(within) => {
+                records(board).filter(|it| it.at <= now.saturating_add(within.as_secs())).max_by_key(|it| it.at)
+            }
+            Task::For(_) => slots(board).max_by_key(|it| it.slot),
         }
     }
 
     /// The same, as the leader sees it.
     pub(super) async fn last_done(self, election: &Election) -> Option<Done> {
-        self.newest(&look(election).await)
+        let board = look(election).await;
+        if self.slot().is_some() {
+            warn_of_clocks(&board);
+        }
+        self.newest(&board)
     }
 
     /// Whether it need not be done again after that.
@@ -152,6 +163,25 @@ impl Task {
 /// What stands on record as done.
 fn records(board: &Board) -> impl Iterator<Item = Done> + '_ {
     board.notes.iter().filter_map(Done::read)
+}
+
+/// Those for a slot, as far as they count.
+fn slots(board: &Board) -> impl Iterator<Item = Done> + '_ {
+    records(board).filter(|it| it.slot.is_some() && !is_ahead(it))
+}
+
+fn is_ahead(done: &Done) -> bool {
+    done.slot.is_some_and(|it| it > wall_secs() + AHEAD_MAX_SECS)
+}
+
+fn warn_of_clocks(board: &Board) {
+    if let Some(Done { token, slot: Some(slot), .. }) = records(board).find(is_ahead) {
+        say!(
+            false,
+            "token {token} is on record as done for {}, which is more than five minutes ahead of this host's clock: one of the two clocks is wrong, and it does not count",
+            Slot(slot)
+        );
+    }
 }
 
 /// Asks until there is an answer: a job that was done must not be done again because nobody could say so.
@@ -199,6 +229,16 @@ mod tests {
         assert_eq!(done(Task::For(Slot(100)), &board), Some(8));
         assert_eq!(done(Task::For(Slot(80)), &board), Some(8));
         assert_eq!(done(Task::For(Slot(110)), &board), None);
+    }
+
+    #[test]
+    fn a_slot_that_was_done_by_a_clock_far_ahead_does_not_count() {
+        let noted = |slot| Record::Done { slot: Some(slot), at: slot }.to_string();
+        let now = Task::For(Slot(wall_secs()));
+        assert_eq!(done(now, &board(&[(2, noted(wall_secs() + 60))])), Some(2), "clocks differ a little");
+        let ahead = (3, noted(wall_secs() + 30 * 86_400));
+        assert_eq!(done(now, &board(std::slice::from_ref(&ahead))), None);
+        assert_eq!(done(now, &board(&[ahead, (2, noted(wall_secs()))])), Some(2), "and hides nobody");
     }
 
     #[test]

@@ -224,13 +224,7 @@ impl Terms<'_> {
     }
 
     /// That a command runs is known to whoever comes next, before it does. Where nobody fences, nobody needs to wait for it.
-    async fn put_on_record(
-        &self,
-        leadership: &Leadership,
-        here: &Here,
-        last_done: Option<Done>,
-        signals: &mut Signals,
-    ) -> Way {
+    async fn put_on_record(&self, leadership: &Leadership, here: &Here, last_done: Option<Done>, signals: &mut Signals) -> Way {
         // Nor may it come after the word that the job is done.
         if !self.fencing.is_wanted() && self.task.is_none() {
             return Way::Clear(Some(here.guarded()));
