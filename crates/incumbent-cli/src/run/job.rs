@@ -8,7 +8,7 @@ use incumbent::engine::Board;
 use incumbent::{Election, Leadership};
 
 use super::record::{Done, Record};
-use super::schedule::{Due, Schedule, Slot, due};
+use super::schedule::{Awaited, Due, Schedule, Slot, due};
 use super::{CatchUp, RunArguments};
 use crate::candidacy::signals::{Signals, Told};
 use crate::candidacy::{say, usage};
@@ -67,11 +67,10 @@ impl Job {
         let mut waits_for: Option<Slot> = None;
         loop {
             let now = wall_secs();
-            let slot = match waits_for {
-                Some(slot) if now >= slot.0 && schedule.last(now) == slot => return Ok(Task::For(slot)),
-                // A slot that went by while the machine slept is one that was missed.
-                Some(slot) if now < slot.0 => slot,
-                Some(_) | None => {
+            let slot = match waits_for.map(|slot| (slot, schedule.awaited(slot, now))) {
+                Some((slot, Awaited::Due)) => return Ok(Task::For(slot)),
+                Some((slot, Awaited::NotYet)) => slot,
+                Some((_, Awaited::Astray)) | None => {
                     let done = self.newest(election, signals).await?;
                     let slot = match due(schedule, now, done, catch_up) {
                         Due::Now(slot) if tried != Some(slot) => return Ok(Task::For(slot)),

@@ -70,6 +70,28 @@ impl Schedule {
             }
         })
     }
+
+    /// What has become at `now` of a slot that was the next once.
+    pub(crate) fn awaited(&self, slot: Slot, now: u64) -> Awaited {
+        if self.last(now) == slot {
+            Awaited::Due
+        } else if self.next(now) == slot {
+            Awaited::NotYet
+        } else {
+            Awaited::Astray
+        }
+    }
+}
+
+/// What has become of a slot that was the next.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Awaited {
+    /// It is due.
+    Due,
+    /// It still is the next.
+    NotYet,
+    /// It went by while the machine slept, or the clock was set back and others come before it.
+    Astray,
 }
 
 /// Which slot to run now, and if none, until when to wait.
@@ -120,6 +142,23 @@ mod tests {
             (eighteen + 1, eighteen, six + DAY),
         ] {
             assert_eq!((daily.last(now), daily.next(now)), (Slot(last), Slot(next)), "{now}");
+        }
+    }
+
+    #[test]
+    fn a_slot_is_waited_for_as_long_as_it_is_the_next() {
+        let hourly = Schedule::every(Duration::from_secs(3600)).unwrap();
+        let slot = Slot(MIDNIGHT + 3600);
+        for (now, awaited) in [
+            (MIDNIGHT + 3599, Awaited::NotYet),
+            (MIDNIGHT + 3600, Awaited::Due),
+            (MIDNIGHT + 7199, Awaited::Due),
+            (MIDNIGHT + 7200, Awaited::Astray),
+            // The clock was set back.
+            (MIDNIGHT - 1, Awaited::Astray),
+            (MIDNIGHT - 30 * DAY, Awaited::Astray),
+        ] {
+            assert_eq!(hourly.awaited(slot, now), awaited, "{now}");
         }
     }
 
