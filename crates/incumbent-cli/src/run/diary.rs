@@ -65,6 +65,7 @@ impl Diary {
             Some(Served::NotStarted) => "command not started",
             Some(Served::NotFenced) => "former leader not fenced",
             Some(Served::AlreadyDone) => "already done",
+            Some(Served::Missed) => "missed",
             None => "failed",
         };
         span.set("incumbent.outcome", outcome);

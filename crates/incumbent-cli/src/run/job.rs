@@ -89,6 +89,18 @@ impl Job {
         }
     }
 
+    /// What is to be done of a task by one who is elected only `now`: others may have come due while it stood in the line. `None` if it is too late for it.
+    pub(super) fn still(&self, task: Task, now: u64) -> Option<Task> {
+        match (self, task) {
+            (Job::Slots { schedule, catch_up }, Task::For(slot)) => match schedule.last(now) {
+                last if last <= slot => Some(task),
+                last if *catch_up => Some(Task::For(last)),
+                _ => None,
+            },
+            (Job::Slots { .. } | Job::Once(_), _) => Some(task),
+        }
+    }
+
     /// The newest slot that was done.
     async fn newest(&self, election: &Election, signals: &mut Signals) -> Result<Option<Slot>, Told> {
         tokio::select! {
@@ -199,7 +211,7 @@ async fn look(election: &Election) -> Board {
     }
 }
 
-fn wall_secs() -> u64 {
+pub(super) fn wall_secs() -> u64 {
     SystemTime::UNIX_EPOCH.elapsed().map_or(0, |it| it.as_secs())
 }
 
@@ -238,6 +250,24 @@ mod tests {
         let ahead = (3, noted(wall_secs() + 30 * 86_400));
         assert_eq!(done(now, &board(std::slice::from_ref(&ahead))), None);
         assert_eq!(done(now, &board(&[ahead, (2, noted(wall_secs()))])), Some(2), "and hides nobody");
+    }
+
+    #[test]
+    fn of_the_slots_that_came_due_in_the_line_only_the_last_is_left() {
+        let job = |catch_up| Job::Slots { schedule: Schedule::every(Duration::from_secs(60)).unwrap(), catch_up };
+        let task = Task::For(Slot(600));
+        for (now, last, none) in [
+            (600, Some(task), Some(task)),
+            (659, Some(task), Some(task)),
+            (660, Some(Task::For(Slot(660))), None),
+            (905, Some(Task::For(Slot(900))), None),
+            // The clock was set back.
+            (500, Some(task), Some(task)),
+        ] {
+            assert_eq!((job(true).still(task, now), job(false).still(task, now)), (last, none), "{now}");
+        }
+        let once = Task::Once(Duration::from_secs(60));
+        assert_eq!(Job::Once(Duration::from_secs(60)).still(once, 9000), Some(once));
     }
 
     #[test]

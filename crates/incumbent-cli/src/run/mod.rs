@@ -228,6 +228,7 @@ async fn contend(wanted: &RunArguments, command: Command, notify: &Notify) -> Re
             fencing: &fencing,
             diary: Diary::new(traces.clone(), &wanted.candidacy.election),
             task: None,
+            is_missed: false,
         },
         watchdog,
         guarded,
@@ -277,6 +278,11 @@ impl Service for Supervisor<'_> {
         if !self.guarded.is_usable() {
             self.guarded = begin_guarding(self.terms.wanted, &self.terms.machine.berth, self.watchdog.clone()).await?;
         }
+        if let (Some(job), Some(task)) = (&self.job, self.terms.task) {
+            let still = job.still(task, job::wall_secs());
+            self.terms.is_missed = still.is_none();
+            self.terms.task = still.or(Some(task));
+        }
         let started = tokio::time::Instant::now();
         self.terms.diary.enter(&leadership);
         let served = self.terms.serve(leadership, &mut self.guarded, signals).await;
@@ -306,8 +312,8 @@ impl Supervisor<'_> {
         let (wanted, task) = (self.terms.wanted, self.terms.task);
         let waits_for_more = matches!(self.job, Some(Job::Slots { .. }));
         let ended = match served {
-            Served::AlreadyDone if waits_for_more => return Next::CONTEND,
-            Served::AlreadyDone => return Next::End(Exit::Command(0)),
+            Served::AlreadyDone | Served::Missed if waits_for_more => return Next::CONTEND,
+            Served::AlreadyDone | Served::Missed => return Next::End(Exit::Command(0)),
             Served::Ended(Ending::Code(0)) if waits_for_more => {
                 (self.failures, self.tried) = (0, task.and_then(Task::slot));
                 return Next::CONTEND;

@@ -39,6 +39,8 @@ pub(super) struct Terms<'a> {
     pub(super) diary: Diary,
     /// What is to be done, if the command is a job.
     pub(super) task: Option<Task>,
+    /// It is too late for it: later ones have come due since.
+    pub(super) is_missed: bool,
 }
 
 /// How a term went. The command is dead in every case.
@@ -56,6 +58,8 @@ pub(super) enum Served {
     NotFenced,
     /// Somebody has done the job, so nothing was started.
     AlreadyDone,
+    /// It was too late for the job, so nothing was started.
+    Missed,
 }
 
 /// Why the command is being stopped.
@@ -88,6 +92,7 @@ impl Terms<'_> {
             Way::Refused => (Served::NotStarted, None),
             Way::NotFenced => (Served::NotFenced, None),
             Way::AlreadyDone => (Served::AlreadyDone, None),
+            Way::Missed => (Served::Missed, None),
         };
         self.office.end();
         let (served, to) = served;
@@ -177,6 +182,10 @@ impl Terms<'_> {
             if let Some(done) = last_done.filter(|it| task.is_done_by(it)) {
                 say!(self.wanted.candidacy.quiet, "already done with token {}", done.token);
                 return Ok(Way::AlreadyDone);
+            }
+            if self.is_missed {
+                say!(self.wanted.candidacy.quiet, "too late: it is due again by now, and what was missed is not made up for");
+                return Ok(Way::Missed);
             }
         }
         let here = Here::new(leadership.identity(), &self.machine.berth).map_err(at_the_berth)?;
@@ -296,6 +305,7 @@ enum Way {
     /// A former leader may live, and it was waited long enough.
     NotFenced,
     AlreadyDone,
+    Missed,
 }
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

@@ -83,6 +83,26 @@ fn every_slot_is_done_once_by_whoever_is_there() {
     assert!(tokens.is_sorted_by(|a, b| a < b), "{log}");
 }
 
+/// Whatever is to be made up for: the slot in which the host began to wait is over when it is elected.
+#[test]
+fn a_slot_that_went_by_in_the_line_is_not_done_in_its_place() {
+    for catch_up in ["last", "none"] {
+        let world = World::new(Hold::Group);
+        let holder = world.start(&[], "echo holds; until [ -e waits ]; do sleep 0.05; done; sleep 5");
+        holder.hear("holds");
+        let host =
+            world.start(&["--every", "2s", "--catch-up", catch_up], r#"echo "$(( $(date +%s) - INCUMBENT_SLOT ))" >> late"#);
+        host.reports("next due at");
+        host.reports("standing by");
+        std::fs::write(world.path("waits"), "").unwrap();
+        eventually("it is elected and has done one", || world.read("late").lines().count() >= 1);
+        host.signal(Signal::TERM);
+        host.ends_with(&[0, 143]);
+        let late: u64 = world.read("late").lines().next().unwrap().parse().unwrap();
+        assert!(late < 4, "--catch-up {catch_up}: {late} s late, though others were due since");
+    }
+}
+
 #[test]
 fn the_time_until_a_job_is_due_does_not_count_as_waiting_for_the_seat() {
     let world = World::new(Hold::Group);
