@@ -295,6 +295,7 @@ fn a_fence_that_fails_hangs_or_lies_starts_nothing_until_a_person_confirms() {
         let beta = stage.boot("beta", &agent);
         beta.says("NOT STARTED: alpha (token ");
         assert!(beta.said().contains(says), "{}", beta.said());
+        assert!(beta.said().contains(&format!("incumbent fence confirm job --yes --on {}\n", stage.url)), "{}", beta.said());
         let before = stage.shots();
         eventually("the agent is tried again", || stage.shots() > before);
         assert!(alpha.lives() && !stage.runs("beta") && !stage.runs("gives-up"), "{}", stage.log());
@@ -430,6 +431,8 @@ fn whoever_was_killed_on_this_machine_is_known_to_be_dead_and_not_fenced() {
     let stage = Stage::new(String::new());
     let url = format!("file:{}", stage.path("elections").display());
     let stage = Stage { url, ..stage };
+    let asked = stage.confirm(&["--yes"], 2);
+    assert!(asked.contains(&format!("nothing is on record of it on {}, which is named by --on", stage.url)), "{asked}");
     let alpha = stage.boot("alpha", &stage.by_our_agent());
     eventually("its command runs", || stage.runs("alpha"));
     drop(alpha);

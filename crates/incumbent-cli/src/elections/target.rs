@@ -189,6 +189,13 @@ impl Target {
         built.map_err(|why| Failure::asking(&why))
     }
 
+    /// How another command is told of this engine, for people who copy the line. What a URL may hold besides is not printed, but they are told that there is something.
+    pub(crate) fn option(&self) -> String {
+        let shown = format!("{:?}", self.url);
+        let is_all = shown == self.url.exposed();
+        format!("--on {shown}{}", if is_all { "" } else { " (with the password and options of its URL)" })
+    }
+
     /// Who wants something, for the record: the name, else the user's and the host's.
     pub(crate) fn who(&self) -> String {
         match &self.identity {
@@ -293,6 +300,18 @@ mod tests {
             assert!(what.contains(says) && !what.contains('\n'), "{what}");
         }
         std::fs::remove_file(config).unwrap();
+    }
+
+    #[test]
+    fn an_engine_is_named_for_another_command_without_what_may_be_secret() {
+        let option = |url: &str| {
+            let url = Url::from(url.to_owned());
+            Target { url, origin: Origin::Default, ttl: None, identity: None }.option()
+        };
+        assert_eq!(option("etcd://10.0.0.1:2379/prod"), "--on etcd://10.0.0.1:2379/prod");
+        assert_eq!(option("file:/var/lib/jobs"), "--on file:/var/lib/jobs");
+        let more = option("redis://me:secret@host:1/jobs?ca=/a");
+        assert_eq!(more, "--on redis://me@host:1/jobs (with the password and options of its URL)");
     }
 
     #[test]

@@ -50,10 +50,18 @@ async fn confirm(wanted: &ConfirmArguments, console: &mut Console<'_>) -> Result
     let target = Target::find(&wanted.target)?;
     let election = target.election(&wanted.election).await?;
     let board = answer(election.look()).await.map_err(|why| Failure::asking(&why))?;
+    let place = &target.url;
+    if board.leaders.is_empty() && board.past.is_empty() && board.notes.is_empty() {
+        // To say that all is well would be about another election than the one that is meant.
+        let (name, origin) = (&wanted.election, &target.origin);
+        let what =
+            format!("{name}: nothing is on record of it on {place:?}, which is named by {origin}: is it the right engine?");
+        return Err(Failure::Engine { what, exit: Exit::Usage });
+    }
     let chosen = choose(&board, wanted.token, wanted.host.as_deref())
         .map_err(|why| Failure::Engine { what: format!("{}: {why}", wanted.election), exit: Exit::Usage })?;
     if chosen.is_empty() {
-        writeln!(console.out, "nothing to confirm: no former leader of {} is feared to live", wanted.election)?;
+        writeln!(console.out, "nothing to confirm: no former leader of {} is feared to live on {place:?}", wanted.election)?;
         return Ok(Exit::Done);
     }
     for it in &chosen {

@@ -20,7 +20,7 @@ use super::job::Task;
 use super::record::{Proof, Record, Unsettled, settle, unsettled};
 use super::say;
 use crate::elections::span;
-use crate::elections::target::answer;
+use crate::elections::target::{Target, answer};
 use crate::failure::Failure;
 
 /// How often the record is read while something stands in the way: a person may have confirmed.
@@ -106,12 +106,14 @@ pub(crate) struct Fencing {
     method: Method,
     agent: Option<Agent>,
     pub(super) give_up: Option<Duration>,
+    /// How a person who confirms something names the engine.
+    on: String,
 }
 
 impl Fencing {
     /// Finds the agent and tries what can be tried without harm.
-    pub(crate) async fn open(wanted: &FenceArguments) -> Result<Fencing, Failure> {
-        let fencing = |agent| Fencing { method: wanted.fence.clone(), agent, give_up: wanted.fence_give_up };
+    pub(crate) async fn open(wanted: &FenceArguments, target: &Target) -> Result<Fencing, Failure> {
+        let fencing = |agent| Fencing { method: wanted.fence.clone(), agent, give_up: wanted.fence_give_up, on: target.option() };
         let Method::Agent(name) = &wanted.fence else {
             let is_idle = wanted.fence_options.is_none() && wanted.fence_option.is_empty() && wanted.fence_port.is_empty();
             return match is_idle {
@@ -347,10 +349,10 @@ impl<'a> Takeover<'a> {
             return;
         }
         self.said = Some(Instant::now());
-        let election = self.election.name();
+        let (election, on) = (self.election.name(), &self.fencing.on);
         say!(
             false,
-            "NOT STARTED: {why}. Keeps the seat and goes on trying; if you know that it is dead: incumbent fence confirm {election} --yes"
+            "NOT STARTED: {why}. Keeps the seat and goes on trying; if you know that it is dead: incumbent fence confirm {election} --yes {on}"
         );
     }
 }

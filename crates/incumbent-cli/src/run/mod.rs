@@ -204,7 +204,7 @@ async fn contend(wanted: &RunArguments, command: Command, notify: &Notify) -> Re
     machine.end_what_was_left_behind().await?;
     let fencing = tokio::select! {
         told = signals.told() => return Ok(told.exit()),
-        fencing = fence::Fencing::open(&wanted.fence) => fencing?,
+        fencing = fence::Fencing::open(&wanted.fence, &target) => fencing?,
     };
     let patience = wanted.candidacy.max_wait.zip(began).map(|(most, began)| most.saturating_sub(began.elapsed()));
     let election = match build(&wanted.candidacy, &target, office.metrics(), patience, &mut signals).await? {
