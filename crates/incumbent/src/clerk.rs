@@ -190,6 +190,9 @@ impl Clerk {
 
     /// Serves until it is told to withdraw and nothing is held or open any more.
     pub(crate) async fn serve(mut self) {
+        if let Some(metrics) = &self.metrics {
+            metrics.on_candidacy(&self.election);
+        }
         if self.contends_at_once {
             self.step(Input::Request(Request::Contend));
         }

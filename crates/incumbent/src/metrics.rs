@@ -4,7 +4,7 @@
 //! | --- | --- | --- | --- |
 //! | `incumbent_election_duration_seconds` | histogram | `election` | from the beginning of a candidacy, or the end of the last leadership, to office |
 //! | `incumbent_leadership_changes_total` | counter | `election`, `reason` | leaderships of this process that ended, and why |
-//! | `incumbent_in_office` | gauge | `election` | 1 while this process leads |
+//! | `incumbent_in_office` | gauge | `election` | 1 while this process leads, 0 while it does not and has contended |
 //! | `incumbent_leader_uptime_seconds` | gauge | `election` | how long the present leadership has lasted, as of its last renewal |
 //! | `incumbent_call_duration_seconds` | histogram | `election`, `call` | how long the engine took to answer: `claim`, `renew`, `inquire`, `release` |
 //! | `incumbent_call_failures_total` | counter | `election`, `call` | calls without an answer about the seat |
@@ -94,6 +94,12 @@ impl Metrics {
                 self.call_duration.get_or_create(&labels).observe(took.as_secs_f64());
             }
         }
+    }
+
+    /// Its gauge is there from now on: that nobody leads could not be told from figures that are missing.
+    pub(crate) fn on_candidacy(&self, election: &Name) {
+        // Not set: another candidacy of this process may be in office.
+        drop(self.in_office.get_or_create(&of(election)));
     }
 
     pub(crate) fn on_elected(&self, election: &Name, took: Duration) {

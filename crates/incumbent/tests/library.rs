@@ -313,6 +313,10 @@ async fn figures_are_counted_in_the_applications_registry() {
     let mut registry = prometheus_client::registry::Registry::default();
     let metrics = Arc::new(Metrics::register(&mut registry));
     let a = builder(&memory, "a").metrics(Arc::clone(&metrics)).build().await.expect("good");
+    let standby = builder(&memory, "b").name("other").metrics(Arc::clone(&metrics)).build().await.expect("good");
+    let c = builder(&memory, "c").name("other").build().await.expect("good");
+    let _other = lead(&c).await;
+    assert!(standby.try_campaign().await.expect("answers").is_none());
     let leadership = lead(&a).await;
     sleep(TTL - Duration::from_secs(1)).await;
     let text = |registry: &_| {
@@ -321,6 +325,7 @@ async fn figures_are_counted_in_the_applications_registry() {
         text
     };
     assert!(text(&registry).contains("incumbent_in_office{election=\"billing\"} 1"));
+    assert!(text(&registry).contains("incumbent_in_office{election=\"other\"} 0"), "a standby is seen");
     leadership.resign().await.expect("released");
     let shown = text(&registry);
     for line in [
