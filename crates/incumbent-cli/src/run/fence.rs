@@ -143,14 +143,15 @@ impl Fencing {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Here {
     identity: Identity,
-    /// The file of the berth, by its numbers in this kernel: two containers on one kernel have two.
+    /// The file of the berth, by its numbers in this kernel: two containers on one kernel have two. Behind an `@` the machine, if that is known.
     berth: String,
 }
 
 impl Here {
     pub(super) fn new(identity: &Identity, berth: &Berth) -> std::io::Result<Here> {
         let file = berth.file().metadata()?;
-        Ok(Here { identity: identity.clone(), berth: format!("{}:{}", file.dev(), file.ino()) })
+        let machine = machine().map(|it| format!("@{it}")).unwrap_or_default();
+        Ok(Here { identity: identity.clone(), berth: format!("{}:{}{machine}", file.dev(), file.ino()) })
     }
 
     /// What is put on record before a command is started here.
@@ -161,19 +162,48 @@ impl Here {
     /// What this machine, whose berth is ours, knows of a silent leader.
     fn judge(&self, silent: &Unsettled) -> Verdict {
         let is_namesake = silent.by.name() == self.identity.name();
+        let (lock, machine) = parts(&self.berth);
+        let its = silent.berth.as_deref().map(parts);
         match (silent.by.boot(), self.identity.boot()) {
-            (Some(its), Some(ours)) if its != ours && is_namesake => Verdict::Dead("reboot"),
-            (Some(its), Some(ours)) if its == ours => match &silent.berth {
-                Some(berth) if *berth == self.berth => Verdict::Dead("berth"),
+            (Some(then), Some(now)) if then == now => match its {
+                Some((its, _)) if its == lock => Verdict::Dead("berth"),
                 // Nothing was noted, so nothing was started by one of ours; and this machine's berth is ours.
                 None if is_namesake => Verdict::Dead("berth"),
                 Some(_) | None if is_namesake => Verdict::Ourselves,
                 Some(_) | None => Verdict::Unknown,
             },
+            // The name alone proves nothing: it may have been given to another machine while the one that had it lives.
+            (Some(_), Some(_)) if is_namesake && machine.is_some() && its.is_some_and(|(_, its)| its == machine) => {
+                Verdict::Dead("reboot")
+            }
             (_, _) if is_namesake => Verdict::Ourselves,
             (_, _) => Verdict::Unknown,
         }
     }
+}
+
+/// The lock and the machine that a berth names.
+fn parts(berth: &str) -> (&str, Option<&str>) {
+    berth.split_once('@').map_or((berth, None), |(lock, machine)| (lock, Some(machine)))
+}
+
+/// The first PID namespace of a kernel has this number; see `PROC_PID_INIT_INO` in its sources.
+const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
+
+/// Which machine this is, whatever it is called: a digest of the id that it got when it was set up, because that itself is not for everybody to read.
+///
+/// `None` where there is no such id, and in containers: those of one image may share an id, and take it along to another machine.
+fn machine() -> Option<String> {
+    let namespace = std::fs::read_link("/proc/self/ns/pid").ok()?;
+    let id = std::fs::read_to_string("/etc/machine-id").ok()?;
+    machine_of(&namespace.to_string_lossy(), id.trim())
+}
+
+fn machine_of(namespace: &str, id: &str) -> Option<String> {
+    let is_good = id.len() == 32 && id.bytes().all(|it| it.is_ascii_hexdigit());
+    // FNV-1a. Half as long as the id, so that nobody can tell it from this.
+    let digest = id.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, it| (hash ^ u64::from(it)).wrapping_mul(0x0100_0000_01b3));
+    (namespace == FIRST_PID_NAMESPACE && is_good).then(|| format!("{digest:016x}"))
 }
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -182,7 +212,7 @@ enum Verdict {
     Dead(&'static str),
     /// It must be fenced.
     Unknown,
-    /// To fence it would be to fence this very host.
+    /// It must be made sure of, but an agent that is given its name may turn this very host off.
     Ourselves,
 }
 
@@ -283,11 +313,11 @@ impl<'a> Takeover<'a> {
                 Verdict::Dead(by) => {
                     settle(self.election, &board, it.token, &Record::settled(Proof::Dead, by)).await.map_err(blocked)?;
                 }
-                Verdict::Unknown => hosts.entry(it.by.name()).or_default().push(it),
-                Verdict::Ourselves => why_not.push(format!(
+                Verdict::Ourselves if self.fencing.agent.is_some() => why_not.push(format!(
                     "{} (token {}) goes by the name of this host, kept its locks elsewhere, and cannot be fenced from here",
                     it.by, it.token
                 )),
+                Verdict::Unknown | Verdict::Ourselves => hosts.entry(it.by.name()).or_default().push(it),
             }
         }
         for (host, cases) in hosts {
@@ -377,20 +407,25 @@ mod tests {
     #[test]
     fn this_machine_knows_its_own_dead_and_never_fences_itself() {
         let identity = |name: &str, boot: &str| Identity::stored(format!("{name}_{boot}_17_0123456789abcdef"));
-        let here = Here { identity: identity("web-1", "aaaaaaaa"), berth: "8:1".to_owned() };
+        let here = Here { identity: identity("web-1", "aaaaaaaa"), berth: "8:1@c0ffee".to_owned() };
         for (by, berth, verdict) in [
             // The same lock in the same kernel, whatever they were called.
-            (identity("web-1", "aaaaaaaa"), Some("8:1"), Verdict::Dead("berth")),
+            (identity("web-1", "aaaaaaaa"), Some("8:1@c0ffee"), Verdict::Dead("berth")),
+            (identity("other", "aaaaaaaa"), Some("8:1@c0ffee"), Verdict::Dead("berth")),
             (identity("other", "aaaaaaaa"), Some("8:1"), Verdict::Dead("berth")),
             // The same numbers in another kernel are another lock.
-            (identity("web-2", "bbbbbbbb"), Some("8:1"), Verdict::Unknown),
+            (identity("web-2", "bbbbbbbb"), Some("8:1@c0ffee"), Verdict::Unknown),
             // Another container on this kernel.
             (identity("web-2", "aaaaaaaa"), Some("8:2"), Verdict::Unknown),
             (identity("web-2", "aaaaaaaa"), None, Verdict::Unknown),
             (identity("web-1", "aaaaaaaa"), Some("8:2"), Verdict::Ourselves),
             // This host before it was booted.
-            (identity("web-1", "bbbbbbbb"), Some("8:1"), Verdict::Dead("reboot")),
-            (identity("web-1", "bbbbbbbb"), None, Verdict::Dead("reboot")),
+            (identity("web-1", "bbbbbbbb"), Some("8:1@c0ffee"), Verdict::Dead("reboot")),
+            (identity("web-1", "bbbbbbbb"), Some("8:7@c0ffee"), Verdict::Dead("reboot")),
+            // Another machine of this name, or one that does not say which it is.
+            (identity("web-1", "bbbbbbbb"), Some("8:1@decaf"), Verdict::Ourselves),
+            (identity("web-1", "bbbbbbbb"), Some("8:1"), Verdict::Ourselves),
+            (identity("web-1", "bbbbbbbb"), None, Verdict::Ourselves),
             (identity("web-1", "aaaaaaaa"), None, Verdict::Dead("berth")),
             // Who does not say where it ran.
             (Identity::stored("web-2"), None, Verdict::Unknown),
@@ -399,6 +434,23 @@ mod tests {
             let berth = berth.map(str::to_owned);
             let silent = Unsettled { token: Token::new(0, Term(1)).unwrap(), by, reason: None, berth };
             assert_eq!(here.judge(&silent), verdict, "{silent:?}");
+        }
+    }
+
+    #[test]
+    fn where_it_is_not_known_which_machine_this_is_no_boot_proves_anything() {
+        let identity = |boot: &str| Identity::stored(format!("web-1_{boot}_17_0123456789abcdef"));
+        let here = Here { identity: identity("aaaaaaaa"), berth: "8:1".to_owned() };
+        let by = identity("bbbbbbbb");
+        let silent = Unsettled { token: Token::new(0, Term(1)).unwrap(), by, reason: None, berth: Some("8:1".to_owned()) };
+        assert_eq!(here.judge(&silent), Verdict::Ourselves);
+
+        let id = "3d1219c7c4c5404aaa1f6d2a48adfda4";
+        let known = machine_of(FIRST_PID_NAMESPACE, id).unwrap();
+        assert!(known.len() == 16 && !id.contains(&known), "{known}");
+        assert_ne!(machine_of(FIRST_PID_NAMESPACE, &id.replace('3', "4")), Some(known));
+        for (namespace, id) in [("pid:[4026532201]", id), (FIRST_PID_NAMESPACE, ""), (FIRST_PID_NAMESPACE, "uninitialized")] {
+            assert_eq!(machine_of(namespace, id), None, "{namespace} {id}");
         }
     }
 }

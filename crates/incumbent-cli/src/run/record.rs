@@ -1,6 +1,6 @@
 //! What supervisors put on record for each leadership, and what follows from it: which former leaders are not known to be dead.
 //!
-//! A note is one line of words, `guarded as=web-1_… berth=8:131`, so that other programs can read it; words that are not known here are passed over. Some engines
+//! A note is one line of words, `guarded as=web-1_… berth=8:131@0a1b…`, so that other programs can read it; words that are not known here are passed over. Some engines
 //! write the past of an election a little later than they fill its seat, so a note that says "something runs" counts even before the past tells of that leadership.
 //!
 //! **Problem.** An engine keeps the last 32 leaderships. A silent leader that nobody could fence would leave the record when so many others have been elected and have given up after it, and
