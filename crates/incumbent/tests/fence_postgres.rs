@@ -127,6 +127,27 @@ fn a_greater_token_waits_for_the_transactions_of_smaller_ones_and_equals_do_not(
 }
 
 #[test]
+fn while_a_greater_token_waits_nobody_with_a_smaller_one_begins() {
+    let postgres = fenced();
+    let [open, greater, late] = [(); 3].map(|()| Session::open(&postgres));
+    postgres.sql(&admit(5)).unwrap();
+    open.run("begin;").unwrap();
+    open.run(&admit(5)).unwrap();
+    greater.begin(&admit(6));
+    waits(&postgres, 1);
+    // Whoever was let in can go on: it is not late.
+    open.run(&admit(5)).unwrap();
+    late.begin(&admit(5));
+    waits(&postgres, 2);
+    open.run("commit;").unwrap();
+    greater.end();
+    greater.verdict(0).unwrap();
+    late.end();
+    let why = late.verdict(0).unwrap_err();
+    assert!(why.contains(STALE) && why.contains("6 has been seen"), "{why}");
+}
+
+#[test]
 fn a_snapshot_that_is_older_than_the_fence_lets_nobody_in() {
     let postgres = fenced();
     // What the snapshot shows, what is admitted since, what is offered then: nothing, a smaller one, the same.

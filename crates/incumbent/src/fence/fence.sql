@@ -12,7 +12,7 @@
 --
 -- A smaller token than the greatest seen is an error with the SQLSTATE IF409, whose message names the token that was seen. What an aborted
 -- transaction has shown counts for nothing. Transactions with one and the same token run side by side; a greater one waits
--- until those with smaller ones have ended, so that nothing of theirs comes behind it.
+-- until those with smaller ones have ended, so that nothing of theirs comes behind it, and while it waits none of theirs begins.
 --
 -- Who writes needs: grant select, insert, update on incumbent_fence to ...;
 
@@ -27,6 +27,7 @@ language plpgsql set search_path from current as $$
 #variable_conflict use_column
 declare
   seen bigint;
+  line int := hashtext(incumbent_admit.resource); -- two resources of one hash stand in one line: they wait more often, and that is all
 begin
   if incumbent_admit.resource is null or incumbent_admit.token is null or incumbent_admit.token < 0 then
     raise exception '% is no token for %', coalesce(incumbent_admit.token::text, 'nothing'), coalesce(incumbent_admit.resource, 'nothing')
@@ -36,13 +37,17 @@ begin
     -- First without a lock: one that was shared by two who both want to raise the token would be a deadlock.
     select f.token into seen from incumbent_fence f where f.resource = incumbent_admit.resource;
     if seen = incumbent_admit.token then
+      -- A row that is shared can be shared by ever more while somebody waits to raise its token; in this line nobody overtakes.
+      perform pg_advisory_xact_lock_shared('incumbent_fence'::regclass::oid::int, line);
       -- Shared until the transaction ends: a greater token waits for us. It may have been raised before we got it, so look again.
       select f.token into seen from incumbent_fence f where f.resource = incumbent_admit.resource for share;
       if seen = incumbent_admit.token then
         return;
       end if;
     elsif seen is null or seen < incumbent_admit.token then
-      -- Waits for whoever has admitted a token and has not committed yet. Changes nothing if that one was greater.
+      -- Waits for whoever has admitted a token and has not committed yet, before those who come now.
+      perform pg_advisory_xact_lock('incumbent_fence'::regclass::oid::int, line);
+      -- Changes nothing if a greater one was admitted meanwhile.
       insert into incumbent_fence as f (resource, token) values (incumbent_admit.resource, incumbent_admit.token)
         on conflict on constraint incumbent_fence_pkey
         do update set token = excluded.token, seen_at = now() where f.token < excluded.token
