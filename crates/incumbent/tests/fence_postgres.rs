@@ -159,7 +159,36 @@ fn a_snapshot_that_is_older_than_the_fence_lets_nobody_in() {
         old.run("begin isolation level repeatable read; select 1;").unwrap();
         postgres.sql(&admit(since)).unwrap();
         let why = old.run(&admit(offered)).unwrap_err();
-        assert!(why.contains("40001") || why.contains(STALE), "{why}");
+        assert!(why.contains("40001") || why.contains("55000"), "{why}");
+    }
+}
+
+#[test]
+fn a_new_leader_sees_the_last_write_of_the_former_one_at_every_isolation_level() {
+    let postgres = fenced();
+    postgres.sql("create table entries (n int); create table sums (n int)").unwrap();
+    let [former, ours, aside] = [(); 3].map(|()| Session::open(&postgres));
+    for (token, level) in (1..).zip(["read committed", "repeatable read", "serializable"]) {
+        postgres.sql(&admit(token)).unwrap();
+        former.run(&format!("begin; {} insert into entries values (10);", admit(token))).unwrap();
+        ours.run(&format!("begin isolation level {level};")).unwrap();
+        if level == "read committed" {
+            ours.begin(&admit(token + 1));
+            waits(&postgres, 1);
+            former.run("commit;").unwrap();
+            ours.end();
+        } else {
+            let why = ours.run(&admit(token + 1)).unwrap_err();
+            assert!(why.contains("55000") && why.contains("is new"), "{why}");
+            ours.run("rollback;").unwrap();
+            aside.begin(&admit(token + 1));
+            waits(&postgres, 1);
+            former.run("commit;").unwrap();
+            aside.end();
+            ours.run(&format!("begin isolation level {level}; {}", admit(token + 1))).unwrap();
+        }
+        ours.run("insert into sums select sum(n) from entries; commit;").unwrap();
+        assert_eq!(postgres.sql("select max(n) from sums").unwrap(), (10 * token).to_string(), "{level}");
     }
 }
 

@@ -14,6 +14,10 @@
 -- transaction has shown counts for nothing. Transactions with one and the same token run side by side; a greater one waits
 -- until those with smaller ones have ended, so that nothing of theirs comes behind it, and while it waits none of theirs begins.
 --
+-- Above READ COMMITTED a transaction sees the database as it was before it waited, without the former leader's last writes. There a token is let in only
+-- if it has been admitted before, in a transaction of its own at READ COMMITTED; SQLSTATE 55000 otherwise:
+--   begin isolation level read committed; select incumbent_admit('billing', 42); commit;   -- once, when elected
+--
 -- Who writes needs: grant select, insert, update on incumbent_fence to ...;
 
 create table if not exists incumbent_fence (
@@ -45,6 +49,11 @@ begin
         return;
       end if;
     elsif seen is null or seen < incumbent_admit.token then
+      -- Not even if nobody has to be waited for: whoever ended between our snapshot and this line is not in the snapshot either.
+      if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
+        raise exception 'token % for % is new, and a transaction above READ COMMITTED may miss what was written before it', incumbent_admit.token, incumbent_admit.resource
+          using errcode = 'object_not_in_prerequisite_state', hint = 'Have it admitted once before, in a READ COMMITTED transaction of its own.';
+      end if;
       -- Waits for whoever has admitted a token and has not committed yet, before those who come now.
       perform pg_advisory_xact_lock('incumbent_fence'::regclass::oid::int, line);
       -- Changes nothing if a greater one was admitted meanwhile.

@@ -2,7 +2,8 @@
 //!
 //! Nothing is compared outside the database, so this is SQL and needs no client of ours: `incumbent fence sql` prints it. What holds: once a transaction with
 //! a token has committed, none with a smaller one commits any write behind its fence, whatever either of them does with clocks, leases and pauses.
-//! It holds at every isolation level; above READ COMMITTED the database may ask to try again (SQLSTATE 40001), as it always may there.
+//! It holds at every isolation level. Above READ COMMITTED a transaction sees the database as it was when it began, so there a token must have been admitted
+//! before, once, by a READ COMMITTED transaction of its own (SQLSTATE 55000 otherwise); and the database may ask to try again (40001), as it always may there.
 //!
 //! ```text
 //! let transaction = client.transaction().await?;
