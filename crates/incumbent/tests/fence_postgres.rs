@@ -223,6 +223,41 @@ fn the_trigger_refuses_rows_of_former_leaders() {
 }
 
 #[test]
+fn all_partitions_of_a_table_are_behind_one_fence() {
+    let postgres = fenced();
+    let run = |sql: &str| postgres.sql(sql);
+    run("create table events (day int, token bigint) partition by range (day)").unwrap();
+    run("create table later (day int, token bigint) partition by range (day)").unwrap();
+    run("create table first_week partition of events for values from (0) to (7)").unwrap();
+    run("alter table events attach partition later for values from (7) to (100)").unwrap();
+    run("create table second_week partition of later for values from (7) to (14)").unwrap();
+    run("create trigger fence before insert on events for each row execute function incumbent_fence_row()").unwrap();
+    run("insert into events values (1, 2)").unwrap();
+    for late in ["insert into events values (8, 1)", "insert into second_week values (8, 1)"] {
+        let why = run(late).unwrap_err();
+        assert!(why.contains("stale token 1 for events: 2 has been seen"), "{late}: {why}");
+    }
+    run("insert into second_week values (8, 2)").unwrap();
+}
+
+#[test]
+fn a_table_is_not_truncated_by_a_former_leader() {
+    let postgres = fenced();
+    let run = |sql: &str| postgres.sql(sql);
+    run("create table invoices (id int)").unwrap();
+    run("create trigger fence before truncate on invoices for each statement execute function incumbent_fence_row('billing')")
+        .unwrap();
+    run("insert into invoices values (1)").unwrap();
+    run(&admit(8)).unwrap();
+    let truncate = |token: u64| run(&format!("begin; set local incumbent.token = '{token}'; truncate invoices; commit"));
+    assert!(run("truncate invoices").unwrap_err().contains("is no token"));
+    assert!(truncate(7).unwrap_err().contains("stale token 7 for billing: 8 has been seen"));
+    assert_eq!(run("select count(*) from invoices").unwrap(), "1");
+    truncate(8).unwrap();
+    assert_eq!(run("select count(*) from invoices").unwrap(), "0");
+}
+
+#[test]
 fn whatever_runs_at_once_tokens_are_written_in_their_order() {
     let postgres = fenced();
     postgres.sql("create table log (at serial, token bigint)").unwrap();

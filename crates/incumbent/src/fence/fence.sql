@@ -5,10 +5,13 @@
 -- or by itself, for every row that is written to a table that has a column for the token:
 --   create trigger fence before insert or update on invoices
 --     for each row execute function incumbent_fence_row('billing', 'token');
--- The arguments are the resource (the table's name, if none is given) and the column ('token', if none is given). Every statement must set
--- the column: an UPDATE that does not keeps the token of whoever wrote the row last. A row that is deleted brings no token: for
--- BEFORE DELETE the trigger takes that of
+-- The arguments are the resource (the table's name, if none is given; of a partition, that of the whole table) and the column ('token', if none
+-- is given). Every statement must set the column: an UPDATE that does not keeps the token of whoever wrote the row last. A row that is deleted
+-- brings no token: for BEFORE DELETE the trigger takes that of
 --   set local incumbent.token = '42';
+-- and so it does for TRUNCATE, which passes without a word unless it has a trigger of its own, on each partition as well:
+--   create trigger fence_truncate before truncate on invoices
+--     for each statement execute function incumbent_fence_row('billing');
 --
 -- A smaller token than the greatest seen is an error with the SQLSTATE IF409, whose message names the token that was seen. What an aborted
 -- transaction has shown counts for nothing. Transactions with one and the same token run side by side; a greater one waits
@@ -77,12 +80,13 @@ $$;
 create or replace function incumbent_fence_row() returns trigger
 language plpgsql set search_path from current as $$
 declare
-  resource text := coalesce(tg_argv[0], tg_table_name);
+  -- A trigger on a partitioned table runs on each partition as if it were that one's.
+  resource text := coalesce(tg_argv[0], (select relname from pg_class where oid = pg_partition_root(tg_relid)), tg_table_name);
   token_column text := coalesce(tg_argv[1], 'token');
 begin
-  if tg_op = 'DELETE' then
+  if tg_op in ('DELETE', 'TRUNCATE') then
     perform incumbent_admit(resource, nullif(current_setting('incumbent.token', true), '')::bigint);
-    return old;
+    return case tg_op when 'DELETE' then old end;
   end if;
   perform incumbent_admit(resource, (to_jsonb(new) ->> token_column)::bigint);
   return new;
