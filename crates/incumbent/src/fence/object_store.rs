@@ -6,12 +6,14 @@
 //! ```
 //!
 //! `current` is replaced only on condition that it is still the version that was read (`PutMode::Update` with its ETag), and only by tokens that are not stale. So
-//! its token never goes back, and what it names is a whole write of a leader that had not been replaced at that instant. A stale writer can
-//! leave an object under `data/` behind, which nobody is led to; [`Guarded::sweep`] removes such.
+//! its token never goes back, and what it names is a whole write of a leader that had not been replaced at that instant. A writer removes what it wrote
+//! itself, but for the last two writes: whoever has just read `current` finds what it named. A stale writer, or one that was killed, can leave objects under
+//! `data/` behind, which nobody is led to; [`Guarded::sweep`] removes such.
 //!
 //! What must hold of the store: conditional writes (`object_store` says so when it has none: a local file system, for example) and reads that follow writes, as
 //! all named above give. Whoever reads goes through [`Guarded::read`], or follows `current` by itself.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use ::object_store::path::Path;
@@ -19,6 +21,7 @@ use ::object_store::{Error as StoreError, ObjectStore, ObjectStoreExt, PutMode, 
 use futures_util::StreamExt;
 use incumbent_protocol::protocol::Token;
 use serde::{Deserialize, Serialize};
+use tokio::sync::Mutex;
 
 use super::{Admission, Refusal, judge, parse_token};
 use crate::engine::Error;
@@ -28,10 +31,15 @@ use crate::metrics::Metrics;
 /// Each attempt is lost to somebody else's success, and with tokens that are not stale there is one writer: so many mean that something is wrong.
 const ATTEMPTS_MAX: u32 = 16;
 
-/// One object behind a fence.
+/// Of one's own writes, the last and the one before it, which readers may still be at.
+const WRITES_KEPT: usize = 2;
+
+/// One object behind a fence. Keep it as long as you write: what this one has written, it removes when it has written more.
 pub struct Guarded {
     store: Arc<dyn ObjectStore>,
     prefix: Path,
+    /// Keys that `current` was made to name, in that order, and that are not removed yet.
+    written: Mutex<VecDeque<Path>>,
     metrics: Option<Arc<Metrics>>,
 }
 
@@ -56,7 +64,7 @@ pub struct Content {
 impl Guarded {
     /// The object at `prefix`, which nothing else writes to.
     pub fn at(store: Arc<dyn ObjectStore>, prefix: &str) -> Guarded {
-        Guarded { store, prefix: Path::from(prefix), metrics: None }
+        Guarded { store, prefix: Path::from(prefix), written: Mutex::default(), metrics: None }
     }
 
     /// Counts refusals into these figures.
@@ -99,10 +107,21 @@ impl Guarded {
         let key = self.data().join(format!("{:020}-{:016x}", token.get(), nonce()));
         let payload = PutPayload::from(bytes.into());
         self.store.put(&key, payload).await.map_err(failed)?;
+        // One after the other: nothing may be removed that a write under way could still make `current` name.
+        let mut written = self.written.lock().await;
         let pointed = self.point(token, Some(key.as_ref())).await;
-        if let Err(Refusal::Stale(_)) = pointed {
+        let useless = match &pointed {
+            Ok(()) => {
+                written.push_back(key);
+                if written.len() > WRITES_KEPT { written.pop_front() } else { None }
+            }
+            Err(Refusal::Stale(_)) => Some(key),
+            // It may be what `current` names now.
+            Err(Refusal::Trouble(_)) => None,
+        };
+        if let Some(useless) = useless {
             // Nobody is led to it: if it cannot be removed now, it is swept later.
-            let _ = self.store.delete(&key).await;
+            let _ = self.store.delete(&useless).await;
         }
         pointed
     }
@@ -296,8 +315,35 @@ mod tests {
         }
         assert_eq!(former.sweep().await.unwrap(), 0, "they are of the leader that still may be at work");
         ours.admit(of(2)).await.unwrap();
-        assert_eq!(ours.sweep().await.unwrap(), 2);
+        assert_eq!(ours.sweep().await.unwrap(), 1);
         assert_eq!(text(&ours).await.as_deref(), Some("c"));
+    }
+
+    #[tokio::test]
+    async fn a_writer_removes_its_own_but_for_what_readers_may_be_at() {
+        let (guarded, other) = two();
+        let objects = || async { guarded.store.list(Some(&guarded.data())).count().await };
+        let mut named = Vec::new();
+        for round in 0..5 {
+            guarded.write(of(1), round.to_string()).await.unwrap();
+            named.extend(guarded.pointer().await.unwrap().unwrap().0.data);
+            // A reader that was led there by the pointer of one write ago.
+            if let [.., before, _] = &named[..] {
+                let late = guarded.store.get(&Path::from(before.as_str())).await.unwrap().bytes().await.unwrap();
+                assert_eq!(late, (round - 1).to_string());
+            }
+        }
+        assert_eq!(objects().await, WRITES_KEPT);
+        // Whatever others write and refuse, what `current` names stays.
+        other.write(of(1), "theirs").await.unwrap();
+        guarded.write(of(1), "ours").await.unwrap();
+        assert_eq!(text(&other).await.as_deref(), Some("ours"));
+        other.admit(of(2)).await.unwrap();
+        assert!(guarded.write(of(1), "late").await.is_err());
+        assert_eq!(text(&other).await.as_deref(), Some("ours"));
+        other.write(of(2), "next").await.unwrap();
+        assert_eq!(other.sweep().await.unwrap(), 3, "two of the former writer, one of our own while its token was smaller");
+        assert_eq!(objects().await, 1);
     }
 
     #[tokio::test]
