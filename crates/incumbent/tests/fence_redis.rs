@@ -43,18 +43,28 @@ fn valkey_refuses_stale_tokens() {
 #[cfg(feature = "fence-redis")]
 #[tokio::test]
 async fn the_wrapper_tells_a_stale_token_from_trouble() {
+    use std::sync::Arc;
+
     use incumbent::engine::Kind;
     use incumbent::fence::redis::Guarded;
     use incumbent::fence::{Refusal, token};
+    use incumbent::metrics::Metrics;
+    use prometheus_client::encoding::text::encode;
+    use prometheus_client::registry::Registry;
 
     let of = |number| token(number).expect("fits");
     let redis = Redis::debian().start().unwrap();
     let client = redis::Client::open(format!("redis://{}", redis.address())).unwrap();
-    let guarded = Guarded::at(client.get_multiplexed_async_connection().await.unwrap(), "{b}: fence");
+    let mut figures = Registry::default();
+    let guarded = Guarded::at(client.get_multiplexed_async_connection().await.unwrap(), "{b}: fence")
+        .metrics(Arc::new(Metrics::register(&mut figures)));
     guarded.set(of(1), "{b}:total", "first").await.unwrap();
     guarded.admit(of(1 << 60)).await.unwrap();
     let refusal = guarded.set(of((1 << 60) - 1), "{b}:total", "late").await.unwrap_err();
     assert_eq!(refusal.stale().map(|it| it.seen), Some(of(1 << 60)), "{refusal:?}");
+    let mut text = String::new();
+    encode(&mut text, &figures).unwrap();
+    assert!(text.contains("incumbent_fence_refusals_total{resource=\"{b}: fence\"} 1\n"), "{text}");
     assert_eq!(redis.command(&["GET", "{b}:total"]).unwrap(), "first");
     guarded.set(of(1 << 60), "{b}:total", vec![0_u8, 255]).await.unwrap();
     redis.kill();

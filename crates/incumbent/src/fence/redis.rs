@@ -28,6 +28,8 @@ pub use guarded::Guarded;
 
 #[cfg(feature = "fence-redis")]
 mod guarded {
+    use std::sync::Arc;
+
     use ::redis::aio::MultiplexedConnection;
     use ::redis::{RedisError, Script, ToRedisArgs};
     use incumbent_protocol::protocol::Token;
@@ -35,6 +37,7 @@ mod guarded {
     use super::{ADMIT, SET, STALE};
     use crate::engine::Error;
     use crate::fence::{Refusal, Stale, parse_token};
+    use crate::metrics::Metrics;
 
     /// Keys behind one fence, on a connection that the application has made.
     #[derive(Clone)]
@@ -43,12 +46,20 @@ mod guarded {
         fence: String,
         admit: Script,
         set: Script,
+        metrics: Option<Arc<Metrics>>,
     }
 
     impl Guarded {
         /// What is guarded by the token in the key `fence`: `{billing}:fence`, for example.
         pub fn at(connection: MultiplexedConnection, fence: impl Into<String>) -> Guarded {
-            Guarded { connection, fence: fence.into(), admit: Script::new(ADMIT), set: Script::new(SET) }
+            Guarded { connection, fence: fence.into(), admit: Script::new(ADMIT), set: Script::new(SET), metrics: None }
+        }
+
+        /// Counts refusals into these figures, with the key of the fence for the resource.
+        #[must_use]
+        pub fn metrics(mut self, metrics: Arc<Metrics>) -> Guarded {
+            self.metrics = Some(metrics);
+            self
         }
 
         /// Admits the token: from here on every smaller one is refused. For what is read and written back, before the read.
@@ -68,12 +79,15 @@ mod guarded {
             call.map_err(|why| self.refusal(token, &why))
         }
 
-        /// What an error means, in the one place that knows.
+        /// What an error means, in the one place that knows; a refusal is counted.
         fn refusal(&self, offered: Token, why: &RedisError) -> Refusal {
             let seen = || why.detail()?.rsplit_once(": ")?.1.split(' ').next().and_then(parse_token);
             if why.code() == Some(STALE)
                 && let Some(seen) = seen()
             {
+                if let Some(metrics) = &self.metrics {
+                    metrics.on_fence_refusal(&self.fence);
+                }
                 return Stale { resource: self.fence.clone(), offered, seen }.into();
             }
             // An answer is an answer: the script ends before it writes. Anything else may have happened.
