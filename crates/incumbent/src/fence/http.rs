@@ -16,7 +16,7 @@
 //! | answer | when |
 //! | --- | --- |
 //! | 412, `incumbent-seen: 42` | the token is stale: 42 has been seen. Nothing was done, and nothing with this token ever will be |
-//! | 400 | no token, or none that is one; no resource |
+//! | 400 | no token, or none that is one; no resource, or a `destination` in another |
 //! | 503, `retry-after: 1` | the fence could not say, or older requests are still under way. Nothing was done |
 //!
 //! A request counts as under way until the service has answered or its future has been dropped, and a greater token waits for it ([`Gate`]): so there is one
@@ -29,7 +29,7 @@ use std::task::{Context, Poll};
 
 use ::http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use ::http::request::Parts;
-use ::http::{Method, Request, Response, StatusCode};
+use ::http::{Method, Request, Response, StatusCode, Uri};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -41,6 +41,9 @@ use crate::engine::Kind;
 pub const TOKEN: HeaderName = HeaderName::from_static("incumbent-token");
 /// In a refusal: the greatest token seen.
 pub const SEEN: HeaderName = HeaderName::from_static("incumbent-seen");
+
+/// With these a request asks to be taken for one of another method, and some servers do so.
+const OVERRIDES: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
 
 /// What a request is about; `None` if it is about nothing that can be named.
 type ResourceOf = dyn Fn(&Parts) -> Option<String> + Send + Sync;
@@ -91,7 +94,7 @@ impl Guard {
     pub async fn check(&self, request: &Parts) -> Result<Option<Passage>, Denial> {
         let mut tokens = request.headers.get_all(TOKEN).iter();
         let token = match (tokens.next(), tokens.next()) {
-            (None, _) if self.reads == Reads::AreFree && only_reads(&request.method) => return Ok(None),
+            (None, _) if self.reads == Reads::AreFree && only_reads(request) => return Ok(None),
             (None, _) => return Err(Denial::bad("no token: send that of the leadership in the header incumbent-token")),
             (Some(_), Some(_)) => return Err(Denial::bad("two tokens: send one incumbent-token")),
             (Some(text), None) => text.to_str().ok().and_then(parse_token),
@@ -99,23 +102,45 @@ impl Guard {
         let token = token.ok_or_else(|| Denial::bad("the header incumbent-token is not a token: send its number in digits"))?;
         let resource = (self.resource)(request)
             .ok_or_else(|| Denial::bad("the request is about no resource that can be told: name one in the path, plainly"))?;
+        if !self.stays_within(&resource, request) {
+            return Err(Denial::bad("the header destination leads out of the resource, to where this token says nothing"));
+        }
         Ok(Some(self.gate.enter(&resource, token).await?))
+    }
+
+    /// Whether nothing but this resource is written to: MOVE and COPY of WebDAV write to where `Destination` says.
+    fn stays_within(&self, resource: &str, request: &Parts) -> bool {
+        request.headers.get_all("destination").iter().all(|destination| {
+            let Ok(uri) = Uri::try_from(destination.as_bytes()) else { return false };
+            let mut there = request.clone();
+            let mut parts = uri.into_parts();
+            if parts.authority.is_none() {
+                parts.scheme = request.uri.scheme().cloned();
+                parts.authority = request.uri.authority().cloned();
+            }
+            let Ok(uri) = Uri::from_parts(parts) else { return false };
+            there.uri = uri;
+            (self.resource)(&there).as_deref() == Some(resource)
+        })
     }
 }
 
-fn only_reads(method: &Method) -> bool {
-    [Method::GET, Method::HEAD, Method::OPTIONS].contains(method)
+/// Whether a request only reads, by its method, and does not ask to be taken for another.
+fn only_reads(request: &Parts) -> bool {
+    [Method::GET, Method::HEAD, Method::OPTIONS].contains(&request.method)
+        && !OVERRIDES.iter().any(|it| request.headers.contains_key(*it))
 }
 
 /// The first segment of the path. `None` if the path could be read in two ways: a storage that reads it in the other would be written to past the fence.
 fn first_segment(request: &Parts) -> Option<String> {
     let path = request.uri.path().strip_prefix('/')?;
-    let first = path.split('/').next().filter(|it| !it.is_empty() && !it.contains(['%', '\\']))?;
-    let climbs = |segment: &str| {
-        let plain = segment.to_ascii_lowercase().replace("%2e", ".");
-        plain == "." || plain == ".."
-    };
-    (!path.split('/').any(climbs)).then(|| first.to_owned())
+    let first = path.split('/').next().filter(|it| !it.is_empty() && !it.contains(['%', ';']))?;
+    let plain = path.to_ascii_lowercase().replace("%2e", ".").replace("%3b", ";");
+    // A slash to some: encoded, or turned round.
+    let may_have_more_segments = ["%2f", "%5c", "\\"].iter().any(|it| plain.contains(it));
+    // What follows a semicolon is not part of the name to some: `..;x` is `..`.
+    let climbs = plain.split('/').any(|segment| matches!(segment.split(';').next(), Some("." | "..")));
+    (!may_have_more_segments && !climbs).then(|| first.to_owned())
 }
 
 /// Why a request may not go on, as it is answered.
@@ -280,9 +305,14 @@ mod tests {
         }
 
         async fn ask(&mut self, method: &str, path: &str, tokens: &[&str]) -> (u16, String, Option<String>) {
+            let headers: Vec<(&str, &str)> = tokens.iter().map(|it| ("incumbent-token", *it)).collect();
+            self.ask_with(method, path, &headers).await
+        }
+
+        async fn ask_with(&mut self, method: &str, path: &str, headers: &[(&str, &str)]) -> (u16, String, Option<String>) {
             let mut request = Request::builder().method(method).uri(path);
-            for token in tokens {
-                request = request.header(TOKEN, *token);
+            for (name, value) in headers {
+                request = request.header(*name, *value);
             }
             let response = self.service.call(request.body(()).unwrap()).await.unwrap();
             let seen = response.headers().get(SEEN).map(|it| it.to_str().unwrap().to_owned());
@@ -326,12 +356,49 @@ mod tests {
             assert_eq!(bench.ask("PUT", "/billing", &[odd]).await.0, 400, "{odd:?}");
         }
         assert_eq!(bench.ask("PUT", "/billing", &["1", "2"]).await.0, 400);
-        for odd in ["/", "//billing", "/%62illing", "/./billing", "/x/../billing", "/x/%2E%2e/billing", "*"] {
+        for odd in [
+            "/",
+            "//billing",
+            "/%62illing",
+            "/./billing",
+            "/x/../billing",
+            "/x/%2E%2e/billing",
+            "/x/a%2f..%2F..%2fbilling/1",
+            "/x/..%5cbilling",
+            "/x/..\\billing",
+            "/x/..;/billing",
+            "/x/%2e.%3By/billing",
+            "/billing;x/1",
+            "*",
+        ] {
             assert_eq!(bench.ask("PUT", odd, &["1"]).await.0, 400, "{odd}");
         }
         let long = format!("/{}", "x".repeat(100));
         assert_eq!(bench.ask("PUT", &long, &["1"]).await.0, 500, "too long for the ledger");
         assert!(bench.storage.0.lock().unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_is_moved_stays_within_the_resource_of_its_token() {
+        let mut bench = Bench::new(|guard| guard);
+        let mut host = Bench::new(|guard| guard.resource(|parts| Some(parts.uri.host()?.to_owned())));
+        let to = |destination| [("incumbent-token", "1"), ("destination", destination)];
+        for out in ["http://storage/billing/1", "/billing/1", "/x/../billing/1", "billing/1", "", "http://storage"] {
+            assert_eq!(bench.ask_with("MOVE", "/x/1", &to(out)).await.0, 400, "{out}");
+        }
+        for within in ["http://storage/x/2", "/x/2"] {
+            assert_eq!(bench.ask_with("MOVE", "/x/1", &to(within)).await.0, 200, "{within}");
+            assert_eq!(host.ask_with("MOVE", "http://storage/x", &to(within)).await.0, 200, "{within}");
+        }
+        assert_eq!(host.ask_with("MOVE", "http://storage/x", &to("http://other/x")).await.0, 400);
+    }
+
+    #[tokio::test]
+    async fn a_read_that_asks_to_be_taken_for_a_write_is_no_free_read() {
+        let mut bench = Bench::new(|guard| guard);
+        for name in ["X-HTTP-Method-Override", "X-HTTP-Method", "X-Method-Override"] {
+            assert_eq!(bench.ask_with("GET", "/billing", &[(name, "DELETE")]).await.0, 400, "{name}");
+        }
     }
 
     #[tokio::test]
