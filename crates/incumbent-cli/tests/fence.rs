@@ -7,19 +7,29 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use incumbent_testbed::{Contender, eventually};
 
-/// Answers everything with 200 once it has all of it, and notes what it was sent, byte by byte.
+/// Answers everything with 200 once it has all of it, and notes what it was sent, byte by byte, and that it has answered.
 #[derive(Clone)]
 struct Storage {
     address: SocketAddr,
     received: Arc<Mutex<String>>,
-    answers: Arc<(Mutex<bool>, Condvar)>,
+    answers: Arc<(Mutex<Answers>, Condvar)>,
+}
+
+/// What clients get before the storage is told to answer in full.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Answers {
+    Whole,
+    Nothing,
+    /// The head, as storages send it that need long for what they promise in it.
+    Head,
 }
 
 impl Storage {
     fn start() -> Storage {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let storage = Storage { address, received: Arc::default(), answers: Arc::new((Mutex::new(true), Condvar::new())) };
+        let storage =
+            Storage { address, received: Arc::default(), answers: Arc::new((Mutex::new(Answers::Whole), Condvar::new())) };
         let server = storage.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
@@ -47,9 +57,15 @@ impl Storage {
                 self.line(&mut reader)?;
             }
             let (answers, changed) = &*self.answers;
-            drop(changed.wait_while(answers.lock().unwrap(), |it| !*it).unwrap());
-            let head = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\nkeep-alive: timeout=5\r\nx-from: storage\r\n\r\nhello";
-            stream.write_all(head.as_bytes()).ok()?;
+            let early = *answers.lock().unwrap() == Answers::Head;
+            if early {
+                stream.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\n \r\n").ok()?;
+            }
+            drop(changed.wait_while(answers.lock().unwrap(), |it| *it != Answers::Whole).unwrap());
+            self.received.lock().unwrap().push_str("(answered)");
+            let whole = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\nkeep-alive: timeout=5\r\nx-from: storage\r\n\r\nhello";
+            let rest = if early { "5\r\nhello\r\n0\r\n\r\n" } else { whole };
+            stream.write_all(rest.as_bytes()).ok()?;
         }
     }
 
@@ -66,8 +82,8 @@ impl Storage {
         self.received.lock().unwrap().contains(text)
     }
 
-    /// Whether it answers, or lets its clients wait.
-    fn answer(&self, now: bool) {
+    /// What it answers from now on.
+    fn answer(&self, now: Answers) {
         *self.answers.0.lock().unwrap() = now;
         self.answers.1.notify_all();
     }
@@ -172,7 +188,7 @@ fn bodies_are_streamed() {
 fn a_greater_token_waits_until_the_storage_has_answered_smaller_ones() {
     let (storage, store) = (Storage::start(), folder());
     let proxy = start(&storage, &store, &[]);
-    storage.answer(false);
+    storage.answer(Answers::Nothing);
     std::thread::scope(|scope| {
         let first = scope.spawn(|| proxy.put("/b/one", 1));
         eventually("the first is at the storage", || storage.has("/b/one"));
@@ -181,7 +197,7 @@ fn a_greater_token_waits_until_the_storage_has_answered_smaller_ones() {
         eventually("the second has been seen", || std::fs::read_to_string(&record).is_ok_and(|it| it == "2\n"));
         assert!(proxy.put("/b/three", 1).starts_with("HTTP/1.1 412"));
         assert!(!storage.has("/b/two"), "it must wait for the first");
-        storage.answer(true);
+        storage.answer(Answers::Whole);
         assert!(first.join().unwrap().starts_with("HTTP/1.1 200"));
         assert!(second.join().unwrap().starts_with("HTTP/1.1 200"));
     });
@@ -189,16 +205,48 @@ fn a_greater_token_waits_until_the_storage_has_answered_smaller_ones() {
 }
 
 #[test]
+fn a_greater_token_waits_for_the_end_of_an_answer_even_if_nobody_listens_to_it() {
+    let (storage, store) = (Storage::start(), folder());
+    let proxy = start(&storage, &store, &[]);
+    storage.answer(Answers::Head);
+    let put = "PUT /b/one HTTP/1.1\r\nhost: x\r\nconnection: close\r\nincumbent-token: 1\r\ncontent-length: 4\r\n\r\nbody";
+    let mut listener = TcpStream::connect(proxy.address).unwrap();
+    let mut leaver = TcpStream::connect(proxy.address).unwrap();
+    listener.write_all(put.as_bytes()).unwrap();
+    leaver.write_all(put.replace("one", "two").as_bytes()).unwrap();
+    for stream in [&mut listener, &mut leaver] {
+        let mut begin = [0; 12];
+        stream.read_exact(&mut begin).unwrap();
+        assert_eq!(&begin, b"HTTP/1.1 200");
+    }
+    drop(leaver);
+    std::thread::scope(|scope| {
+        let greater = scope.spawn(|| proxy.put("/b/three", 2));
+        let record = store.path().join(".incumbent-fence/b.token");
+        eventually("the greater has been seen", || std::fs::read_to_string(&record).is_ok_and(|it| it == "2\n"));
+        assert!(proxy.put("/b/four", 1).starts_with("HTTP/1.1 412"));
+        storage.answer(Answers::Whole);
+        let mut answer = String::new();
+        listener.read_to_string(&mut answer).unwrap();
+        assert!(answer.ends_with("5\r\nhello\r\n0\r\n\r\n"), "{answer}");
+        assert!(greater.join().unwrap().starts_with("HTTP/1.1 200"));
+    });
+    let received = storage.received.lock().unwrap().clone();
+    let (before, _) = received.split_once("/b/three").unwrap();
+    assert_eq!(before.matches("(answered)").count(), 2, "{received}");
+}
+
+#[test]
 fn told_to_stop_it_ends_what_is_under_way_and_takes_nothing_more() {
     let (storage, store) = (Storage::start(), folder());
     let proxy = start(&storage, &store, &[]);
-    storage.answer(false);
+    storage.answer(Answers::Nothing);
     std::thread::scope(|scope| {
         let under_way = scope.spawn(|| proxy.put("/b/one", 1));
         eventually("it is at the storage", || storage.has("/b/one"));
         let stopped = scope.spawn(|| proxy.process.stop());
         eventually("nobody is let in any more", || TcpStream::connect(proxy.address).is_err());
-        storage.answer(true);
+        storage.answer(Answers::Whole);
         assert!(under_way.join().unwrap().ends_with("hello"));
         stopped.join().unwrap().unwrap();
     });

@@ -66,7 +66,7 @@ pub(crate) struct ProxyArguments {
     /// Whether requests that only read need a token
     #[arg(long, value_name = "WHETHER", default_value = "free")]
     reads: ReadsArgument,
-    /// Seconds that the storage may take to begin its answer
+    /// Seconds that the storage may take to begin its answer once it has the request, and that either side may pause
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     patience: u64,
     /// Listen on other addresses than those of this machine, though without TLS and users anybody there can write

@@ -20,7 +20,8 @@
 //! | 503, `retry-after: 1` | the fence could not say, or older requests are still under way. Nothing was done |
 //!
 //! A request counts as under way until the service has answered or its future has been dropped, and a greater token waits for it ([`Gate`]): so there is one
-//! layer before a resource, in one process. Clones of it are the same.
+//! layer before a resource, in one process. Clones of it are the same. It does not wait for the end of a response's body, which a client that is paused could put off
+//! for ever: so a service has written what it writes when it returns its response.
 
 use std::fmt;
 use std::pin::Pin;
@@ -126,7 +127,7 @@ impl Guard {
 }
 
 /// Whether a request only reads, by its method, and does not ask to be taken for another.
-fn only_reads(request: &Parts) -> bool {
+pub fn only_reads(request: &Parts) -> bool {
     [Method::GET, Method::HEAD, Method::OPTIONS].contains(&request.method)
         && !OVERRIDES.iter().any(|it| request.headers.contains_key(*it))
 }
