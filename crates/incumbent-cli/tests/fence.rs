@@ -171,6 +171,17 @@ fn headers_of_one_hop_stay_there_and_all_others_pass() {
 }
 
 #[test]
+fn an_offer_of_http2_is_passed_over_and_other_upgrades_are_refused() {
+    let (storage, store) = (Storage::start(), folder());
+    let proxy = start(&storage, &store, &[]);
+    let get = "GET /x HTTP/1.1\r\nhost: x\r\nconnection: close, upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABk\r\n\r\n";
+    let answer = proxy.raw(get);
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(!storage.has("upgrade") && !storage.has("http2-settings"));
+    assert!(proxy.raw(&get.replace("h2c", "websocket")).starts_with("HTTP/1.1 501"));
+}
+
+#[test]
 fn bodies_are_streamed() {
     let (storage, store) = (Storage::start(), folder());
     let proxy = start(&storage, &store, &[]);

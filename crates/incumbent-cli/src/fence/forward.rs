@@ -62,7 +62,9 @@ impl Forwarder {
     /// Answers one request.
     pub(crate) async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
         let (mut parts, body) = request.into_parts();
-        if parts.method == Method::CONNECT || parts.headers.contains_key(UPGRADE) {
+        // Some clients offer HTTP/2 with every first request, and go on without if nobody takes it up.
+        let upgrades = parts.headers.get_all(UPGRADE).iter().any(|it| it != "h2c");
+        if parts.method == Method::CONNECT || upgrades {
             return plain(StatusCode::NOT_IMPLEMENTED, "this proxy forwards requests only: no CONNECT, no upgrades");
         }
         let Some(uri) = self.uri(&parts.uri) else {
