@@ -18,7 +18,7 @@ use crate::name::Name;
 pub(crate) struct Candidacy {
     orders: mpsc::UnboundedSender<Order>,
     progress: watch::Receiver<Progress>,
-    _probe: Option<ProbeTask>,
+    probe: Option<ProbeTask>,
 }
 
 /// A probe of whether this process is fit to lead.
@@ -61,7 +61,7 @@ impl Candidacy {
             clerk.serve().await;
             open.send_modify(|it| *it -= 1);
         });
-        Candidacy { orders, progress, _probe: probe }
+        Candidacy { orders, progress, probe }
     }
 
     /// Tells the clerk something. One that has ended does not listen, and need not.
@@ -97,6 +97,7 @@ impl Candidacy {
 
     /// Waits for the clerk to end.
     pub(crate) async fn ended(&mut self) {
+        drop(self.probe.take());
         while self.progress.changed().await.is_ok() {}
     }
 

@@ -222,6 +222,8 @@ impl Clerk {
             return;
         }
         match order {
+            // The probe may find it fit again while its seat is being given back. Nobody would serve the leadership that it won.
+            Order::Contend if self.leaving => {}
             Order::Contend => {
                 self.progress.send_if_modified(|it| it.unfit.take().is_some());
                 self.contends_then = self.leaving_line.is_some();

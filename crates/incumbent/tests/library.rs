@@ -360,12 +360,17 @@ async fn what_cannot_be_is_refused_in_one_line() {
 /// Memory, with what goes wrong between it and its users.
 struct Troubled {
     memory: Memory,
+    /// What it has after it lost its memory.
+    memory_anew: Memory,
+    has_forgotten: AtomicBool,
     /// So many wishes do not get through.
     asks_lost: AtomicUsize,
     /// What its user's probe says.
     fit: AtomicBool,
     /// The next grant takes its time, and meanwhile its user is not fit any more.
     fails_when_granted: AtomicBool,
+    /// Giving a seat back takes its time, and meanwhile its user is fit again.
+    recovers_when_released: AtomicBool,
     /// To whom the seats that were given back should go.
     farewells: std::sync::Mutex<Vec<Option<String>>>,
 }
@@ -374,26 +379,33 @@ impl Troubled {
     fn new(memory: &Memory, asks_lost: usize) -> Arc<Troubled> {
         Arc::new(Troubled {
             memory: memory.clone(),
+            memory_anew: Memory::new(),
+            has_forgotten: AtomicBool::new(false),
             asks_lost: AtomicUsize::new(asks_lost),
             fit: AtomicBool::new(true),
             fails_when_granted: AtomicBool::new(false),
+            recovers_when_released: AtomicBool::new(false),
             farewells: std::sync::Mutex::default(),
         })
+    }
+
+    fn memory(&self) -> &Memory {
+        if self.has_forgotten.load(Ordering::SeqCst) { &self.memory_anew } else { &self.memory }
     }
 }
 
 #[async_trait]
 impl Engine for Troubled {
     fn guarantees(&self) -> Guarantees {
-        self.memory.guarantees()
+        self.memory().guarantees()
     }
 
     fn accepts(&self, election: &Name) -> Result<(), Error> {
-        self.memory.accepts(election)
+        self.memory().accepts(election)
     }
 
     async fn claim(&self, election: &Name, bid: &Bid) -> Result<Claim, Error> {
-        let claim = self.memory.claim(election, bid).await;
+        let claim = self.memory().claim(election, bid).await;
         if let Ok(Claim::Granted(_)) = claim
             && self.fails_when_granted.load(Ordering::SeqCst)
         {
@@ -404,47 +416,51 @@ impl Engine for Troubled {
     }
 
     async fn renew(&self, election: &Name, bid: &Bid, token: Token) -> Result<Renewal, Error> {
-        self.memory.renew(election, bid, token).await
+        self.memory().renew(election, bid, token).await
     }
 
     async fn release(&self, election: &Name, bid: &Bid, token: Token, farewell: &Farewell) -> Result<(), Error> {
         self.farewells.lock().expect("nobody panics with it").push(farewell.to.clone());
-        self.memory.release(election, bid, token, farewell).await
+        if self.recovers_when_released.load(Ordering::SeqCst) {
+            self.fit.store(true, Ordering::SeqCst);
+            sleep(PROBED_EVERY * 2).await;
+        }
+        self.memory().release(election, bid, token, farewell).await
     }
 
     async fn look(&self, election: &Name) -> Result<Board, Error> {
-        self.memory.look(election).await
+        self.memory().look(election).await
     }
 
     async fn inquire(&self, election: &Name, bid: &Bid) -> Result<Seat, Error> {
-        self.memory.inquire(election, bid).await
+        self.memory().inquire(election, bid).await
     }
 
     async fn withdraw(&self, election: &Name, bid: &Bid) -> Result<(), Error> {
-        self.memory.withdraw(election, bid).await
+        self.memory().withdraw(election, bid).await
     }
 
     async fn proclaim(&self, election: &Name, bid: &Bid, token: Token, value: &str) -> Result<(), Error> {
-        self.memory.proclaim(election, bid, token, value).await
+        self.memory().proclaim(election, bid, token, value).await
     }
 
     async fn ask(&self, election: &Name, wish: &Wish) -> Result<(), Error> {
         if self.asks_lost.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |it| it.checked_sub(1)).is_ok() {
             return Err(Error::unknown("the request was lost"));
         }
-        self.memory.ask(election, wish).await
+        self.memory().ask(election, wish).await
     }
 
     async fn raise(&self, election: &Name, above: Token) -> Result<(), Error> {
-        self.memory.raise(election, above).await
+        self.memory().raise(election, above).await
     }
 
     async fn annotate(&self, election: &Name, token: Token, text: &str) -> Result<(), Error> {
-        self.memory.annotate(election, token, text).await
+        self.memory().annotate(election, token, text).await
     }
 
     fn watch(&self, election: &Name, bid: Option<&Bid>) -> BoxStream<'static, Result<(), Error>> {
-        self.memory.watch(election, bid)
+        self.memory().watch(election, bid)
     }
 }
 
@@ -515,6 +531,47 @@ async fn a_seat_is_handed_over_by_the_leadership_of_which_it_was_said_and_no_lat
     // The seat is handed over, b does not come for it, and what is granted then is not wanted any more.
     assert!(timeout(TTL * 5, running).await.is_err());
     assert_eq!(*engine.farewells.lock().expect("nobody panics with it"), [Some("b".to_owned()), None]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_is_fit_again_while_it_gives_its_seat_back_for_good_does_not_contend_for_it() {
+    for how in ["resigns", "hands over", "quits", "fails"] {
+        let engine = Troubled::new(&Memory::new(), 0);
+        engine.recovers_when_released.store(true, Ordering::SeqCst);
+        let probed = Arc::clone(&engine);
+        let probe = move || {
+            let fit = probed.fit.load(Ordering::SeqCst);
+            async move { if fit { Ok(()) } else { Err("replication lags".to_owned()) } }
+        };
+        let a = Election::in_test(Arc::clone(&engine) as Arc<dyn Engine>, "billing")
+            .timing(Timing::of(TTL).build().expect("a good ttl"))
+            .health(PROBED_EVERY, probe);
+        let a = a.build().await.expect("memory takes anything");
+        let is_unfit = async |leadership: &Leadership| {
+            engine.fit.store(false, Ordering::SeqCst);
+            assert_eq!(leadership.stopping().await, Reason::HealthFailed);
+        };
+        let leaving = async {
+            match how {
+                "resigns" | "hands over" => {
+                    let leadership = lead(&a).await;
+                    is_unfit(&leadership).await;
+                    let left = if how == "resigns" { leadership.resign().await } else { leadership.hand_over("b").await };
+                    left.expect("released");
+                }
+                _ => {
+                    let result = a.run(async |leadership| {
+                        is_unfit(&leadership).await;
+                        if how == "quits" { Ok(Next::Quit) } else { Err("disk full") }
+                    });
+                    assert_eq!(result.await.is_ok(), how == "quits");
+                }
+            }
+        };
+        timeout(TTL * 5, leaving).await.expect(how);
+        let board = a.look().await.expect("answers");
+        assert!(board.leaders.is_empty() && board.past.len() == 1, "{how}: {board:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
