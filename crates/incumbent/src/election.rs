@@ -156,14 +156,18 @@ impl Election {
             let Some(term) = candidacy.elected(last).await else { return Ok(()) };
             last = Some(term.token);
             self.remember(term.token);
-            let next = {
-                let mut running = pin!(work(Leadership::scoped(Arc::clone(&term))));
+            // It may have been lost while nobody polled this future.
+            let next = if term.check().is_ok() {
+                let running = pin!(work(Leadership::scoped(Arc::clone(&term))));
                 tokio::select! {
+                    // Before every poll of the work it is asked whether the work may go on.
                     biased;
-                    next = &mut running => Some(next),
                     _ = term.killing() => None,
+                    next = running => Some(next),
                 }
                 // Here the future is dropped: whatever the work was doing has ended.
+            } else {
+                None
             };
             let (order, result) = match next {
                 None | Some(Ok(Next::Resign)) => (None, None),

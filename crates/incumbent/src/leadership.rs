@@ -125,7 +125,7 @@ impl Term {
         until - self.clock.now()
     }
 
-    fn check(&self) -> Result<Duration, Lost> {
+    pub(crate) fn check(&self) -> Result<Duration, Lost> {
         let left = self.remaining();
         if !left.is_zero() {
             return Ok(left);

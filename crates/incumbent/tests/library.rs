@@ -187,6 +187,44 @@ async fn run_gives_the_seat_back_when_the_work_fails_and_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn work_is_neither_begun_nor_polled_once_its_leadership_is_over() {
+    let memory = Memory::new();
+    let (a, name) = (candidate(&memory, "a").await, Name::new("billing").expect("a good name"));
+    // Takes the seat away and waits until the clerk knows, while nobody polls the run.
+    let depose = async || {
+        let leader = loop {
+            match memory.look(&name).await.expect("memory is well").leaders.pop() {
+                Some(leader) => break leader,
+                None => sleep(Duration::from_millis(1)).await,
+            }
+        };
+        let bid = Bid { identity: leader.identity, ttl: TTL, value: String::new(), priority: 0, seats: 1, seen: None };
+        let farewell = Farewell { reason: Reason::Evicted, to: None };
+        memory.release(&name, &bid, leader.token, &farewell).await.expect("memory is well");
+        sleep(TTL).await;
+        leader.token
+    };
+    let polled = std::sync::Mutex::new(Vec::new());
+    let mut run = std::pin::pin!(a.run(|leadership| {
+        polled.lock().expect("fine").push(leadership.token());
+        let polled = &polled;
+        std::future::poll_fn(move |_| {
+            polled.lock().expect("fine").push(leadership.token());
+            std::task::Poll::<Result<Next, Infallible>>::Pending
+        })
+    }));
+    assert!(timeout(Duration::ZERO, &mut run).await.is_err());
+    let first = depose().await;
+    assert!(timeout(TTL * 3, &mut run).await.is_err());
+    let second = polled.lock().expect("fine").pop().expect("elected again");
+    assert!(second > first && !polled.lock().expect("fine").contains(&first), "begun when it was over");
+    polled.lock().expect("fine").clear();
+    assert_eq!(depose().await, second);
+    assert!(timeout(TTL * 3, &mut run).await.is_err());
+    assert!(!polled.lock().expect("fine").contains(&second), "polled when it was over");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_run_that_is_dropped_frees_the_seat() {
     let memory = Memory::new();
     let a = candidate(&memory, "a").await;
