@@ -95,7 +95,13 @@ impl Candidacy {
         }
     }
 
-    /// Waits for the clerk to end.
+    /// Withdraws and waits for the clerk to end. It may have been elected since it was last heard of: for that leadership nothing runs.
+    pub(crate) async fn give_up(mut self) {
+        self.tell(Order::Gone);
+        self.ended().await;
+    }
+
+    /// Waits for the clerk to end, which has been told to. Nobody asks any more whether this process is fit.
     pub(crate) async fn ended(&mut self) {
         drop(self.probe.take());
         while self.progress.changed().await.is_ok() {}

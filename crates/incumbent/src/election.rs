@@ -134,8 +134,7 @@ impl Election {
                 Ok(Some(Leadership::guarding(term, candidacy)))
             }
             None => {
-                candidacy.tell(Order::Withdraw);
-                candidacy.ended().await;
+                candidacy.give_up().await;
                 Ok(None)
             }
         }
@@ -469,5 +468,20 @@ impl Builder {
             open: Arc::default(),
             answered_in: Arc::default(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engines::memory::Memory;
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_was_elected_when_it_gave_up_gives_its_seat_back() {
+        let election = Election::in_test(Arc::new(Memory::new()), "billing").build().await.expect("memory takes anything");
+        let mut candidacy = election.stand(Ambition::Once);
+        candidacy.elected(None).await.expect("nobody else contends");
+        tokio::time::timeout(TTL_DEFAULT, candidacy.give_up()).await.expect("in time");
+        assert!(election.look().await.expect("answers").leaders.is_empty());
     }
 }
