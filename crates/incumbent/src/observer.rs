@@ -128,9 +128,12 @@ async fn next(
 
 fn show(board: Board, newest: &mut Option<Token>, view: &watch::Sender<View>) {
     let greatest = board.leaders.iter().map(|it| it.token).max();
-    // A replica that lags behind may still show a leader that was seen to be replaced.
+    // A replica that lags behind may still show a leader that was seen to be replaced. Of several leaders the newest may go first: then the
+    // others have been shown before.
+    let is_shown = |token| matches!(&*view.borrow(), View::Seen(leaders) if leaders.iter().any(|it| it.token == token));
     if let (Some(greatest), Some(newest)) = (greatest, *newest)
         && greatest < newest
+        && !is_shown(greatest)
     {
         return;
     }

@@ -334,6 +334,37 @@ async fn as_many_lead_as_there_are_seats() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn of_several_leaders_any_may_go_first_and_is_not_named_any_more() {
+    let memory = Memory::new();
+    let mut leaderships = Vec::new();
+    let mut elections = Vec::new();
+    for who in ["a", "b", "c"] {
+        let election = builder(&memory, who).seats(3).build().await.expect("good");
+        leaderships.push(lead(&election).await);
+        elections.push(election);
+    }
+    let mut observer = elections[0].observe();
+    assert_eq!(observer.leader().await.map(|it| it.token), Some(leaderships[0].token()));
+    leaderships.pop().expect("c").resign().await.expect("released");
+    leaderships.remove(0).resign().await.expect("released");
+    let next = timeout(TTL, observer.next()).await.expect("the first has gone").expect("b leads");
+    assert_eq!(next.token, leaderships[0].token());
+    elections[1].proclaim(&leaderships[0], "10.0.0.1:81").await.expect("in office");
+    assert_eq!(timeout(TTL, observer.next()).await.expect("told").map(|it| it.value).as_deref(), Some("10.0.0.1:81"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_seen_of_another_leader_is_remembered_in_the_next_campaign() {
+    let engine = Troubled::new(&Memory::new(), 0);
+    let (a, b) = (troubled(&engine, "a", 0).await, troubled(&engine, "b", 0).await);
+    lead(&a).await.resign().await.expect("released");
+    let first = lead(&a).await;
+    assert!(b.try_campaign().await.expect("answers").is_none());
+    engine.has_forgotten.store(true, Ordering::SeqCst);
+    assert!(lead(&b).await.token() > first.token(), "the engine has lost its memory, and b has not");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_the_leader_proclaims_is_seen() {
     let memory = Memory::new();
     let a = builder(&memory, "a").value("10.0.0.1:80").build().await.expect("good");
