@@ -83,6 +83,7 @@ pub(crate) struct Clerk {
     engine: Arc<dyn Engine>,
     election: Name,
     bid: Bid,
+    seen: Arc<AtomicU64>,
     clock: Clock,
     tenure: Tenure,
     ambition: Ambition,
@@ -147,6 +148,8 @@ pub(crate) struct Brief {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) election: Name,
     pub(crate) bid: Bid,
+    /// What its bid has seen, for the candidacies after it.
+    pub(crate) seen: Arc<AtomicU64>,
     pub(crate) clock: Clock,
     pub(crate) timing: Timing,
     pub(crate) ambition: Ambition,
@@ -166,6 +169,7 @@ impl Clerk {
             engine: brief.engine,
             election: brief.election,
             bid: brief.bid,
+            seen: brief.seen,
             clock: brief.clock,
             ambition: brief.ambition,
             contends_at_once: brief.contends_at_once,
@@ -343,14 +347,21 @@ impl Clerk {
             // Told once: whoever waits for the seat must not be woken by every claim.
             self.progress.send_if_modified(|it| !std::mem::replace(&mut it.occupied, true));
             self.watch();
-            // An engine that would grant less than this has lost its memory, and must know that somebody remembers.
-            self.bid.seen = self.bid.seen.max(leader.as_ref().map(|it| it.token));
+            if let Some(leader) = &leader {
+                self.remember(leader.token);
+            }
             self.consider_preemption(leader);
         }
         self.step(Input::Answer { call, outcome });
         if let Some(wish) = wish {
             self.on_wish(wish);
         }
+    }
+
+    /// An engine that would grant less than this has lost its memory, and must know that somebody remembers.
+    fn remember(&mut self, token: Token) {
+        self.bid.seen = self.bid.seen.max(Some(token));
+        self.seen.fetch_max(token.get(), Ordering::AcqRel);
     }
 
     /// Says that something is wrong once, and once that it is over.
@@ -470,6 +481,9 @@ impl Clerk {
     }
 
     fn on_event(&mut self, event: Event) {
+        if let Event::Elected { token, .. } = event {
+            self.remember(token);
+        }
         let term = self.progress.borrow().term.clone();
         let enter = |stage| {
             if let Some(term) = &term {
@@ -480,7 +494,6 @@ impl Clerk {
         match event {
             Event::Elected { token, until } => {
                 tracing::info!(%election, %candidate, %token, "in office");
-                self.bid.seen = Some(token);
                 // A holder watches for other things than one who waits.
                 self.hints = Hints::Wanted;
                 if let Some(metrics) = &self.metrics {

@@ -31,7 +31,7 @@ pub const TTL_DEFAULT: Duration = Duration::from_secs(15);
 pub struct Election {
     hub: Arc<Hub>,
     settings: Arc<Settings>,
-    /// The greatest token that any candidacy from here has seen; 0 if none.
+    /// The greatest token that any candidacy from here has seen, its own or another's; 0 if none.
     seen: Arc<AtomicU64>,
     /// How many candidacies from here have not ended.
     open: Arc<watch::Sender<usize>>,
@@ -108,7 +108,6 @@ impl Election {
             })
             .await;
         let term = heard.unwrap_or_else(|| Err(Error::refused("the engine's thread has ended")))?;
-        self.remember(term.token);
         Ok(Leadership::guarding(term, candidacy))
     }
 
@@ -129,10 +128,7 @@ impl Election {
             })
             .await;
         match heard.unwrap_or_else(|| Err(Error::refused("the engine's thread has ended")))? {
-            Some(term) => {
-                self.remember(term.token);
-                Ok(Some(Leadership::guarding(term, candidacy)))
-            }
+            Some(term) => Ok(Some(Leadership::guarding(term, candidacy))),
             None => {
                 candidacy.give_up().await;
                 Ok(None)
@@ -154,7 +150,6 @@ impl Election {
         loop {
             let Some(term) = candidacy.elected(last).await else { return Ok(()) };
             last = Some(term.token);
-            self.remember(term.token);
             // It may have been lost while nobody polled this future.
             let next = if term.check().is_ok() {
                 let running = pin!(work(Leadership::scoped(Arc::clone(&term))));
@@ -270,15 +265,12 @@ impl Election {
         }
     }
 
-    fn remember(&self, token: Token) {
-        self.seen.fetch_max(token.get(), Ordering::AcqRel);
-    }
-
     fn stand(&self, ambition: Ambition) -> Candidacy {
         let brief = Brief {
             engine: Arc::clone(&self.hub.engine),
             election: self.settings.name.clone(),
             bid: self.bid(),
+            seen: Arc::clone(&self.seen),
             clock: self.hub.clock,
             timing: self.settings.timing,
             ambition,
