@@ -46,6 +46,9 @@ const REMEMBERED_CALLS_MAX: usize = 8;
 /// So often is the service asked to take a seat back, or what became of the last claim of one that withdraws. Afterwards the ttl does it.
 const LETTING_GO_TRIES_MAX: u32 = 5;
 
+/// One that withdraws waits so long at most for a service that is silent: whoever has told it to end does not wait for a ttl, which frees the seat as well.
+const LETTING_GO_MAX: Duration = Duration::from_secs(10);
+
 /// The machine. See the [module](self).
 #[derive(Clone, Debug)]
 pub struct Tenure {
@@ -64,13 +67,18 @@ pub struct Tenure {
     seen: Option<Token>,
     /// Calls that failed in a row, in the present phase.
     failures: u32,
+    /// Since when the seat, or what may have become of the last claim, is being let go.
+    letting_go_since: Instant,
 }
 
 /// What the user wants in the long run.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Wish {
     Contend,
+    /// Not now.
     StandAside,
+    /// To end.
+    Leave,
 }
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -160,6 +168,7 @@ impl Tenure {
             next_id: 1,
             seen,
             failures: 0,
+            letting_go_since: now,
         }
     }
 
@@ -190,6 +199,16 @@ impl Tenure {
             Phase::Releasing { at, .. } => *at,
         };
         self.waiting.map_or(own, |(_, until)| own.min(until))
+    }
+
+    /// When one that withdraws lets the ttl do the rest.
+    fn gives_up_at(&self) -> Instant {
+        match self.phase {
+            Phase::Contending(_) | Phase::Releasing { .. } if self.wish == Wish::Leave => self.letting_go_since + LETTING_GO_MAX,
+            Phase::Idle | Phase::Contending(_) | Phase::InOffice(_) | Phase::Overrun { .. } | Phase::Releasing { .. } => {
+                Instant::NEVER
+            }
+        }
     }
 
     /// What the holder is at `now`, even if it has not been woken as it should have been.
@@ -234,13 +253,23 @@ impl Tenure {
             Request::Resign => self.stop(Reason::Resigned, out),
             Request::HandOver => self.stop(Reason::HandedOver, out),
             Request::Evict => self.stop(Reason::Evicted, out),
-            Request::Withdraw => self.stand_aside(Reason::Resigned, out),
-            Request::HealthFailed => self.stand_aside(Reason::HealthFailed, out),
+            Request::Withdraw => {
+                if self.wish != Wish::Leave {
+                    self.letting_go_since = self.now;
+                }
+                self.wish = Wish::Leave;
+                self.stand_aside(Reason::Resigned, out);
+            }
+            Request::HealthFailed => {
+                if self.wish == Wish::Contend {
+                    self.wish = Wish::StandAside;
+                }
+                self.stand_aside(Reason::HealthFailed, out);
+            }
         }
     }
 
     fn stand_aside(&mut self, reason: Reason, out: &mut Vec<Effect>) {
-        self.wish = Wish::StandAside;
         self.stop(reason, out);
         // A claim that is under way, or of unknown outcome, must be resolved first: it may have been granted.
         if let Phase::Contending(Contest { next: Move::Claim, .. }) = self.phase
@@ -278,7 +307,7 @@ impl Tenure {
             Phase::Overrun { token, reason } if token == ended => match reason {
                 // The service has said that there is nothing to give back; whoever has the seat now will keep it for a while.
                 Reason::Superseded => match self.wish {
-                    Wish::StandAside => self.withdraw(out),
+                    Wish::StandAside | Wish::Leave => self.withdraw(out),
                     Wish::Contend => {
                         let wait = self.timing.jittered(self.timing.poll(), &mut self.chance);
                         self.contend_after(wait, wait);
@@ -300,6 +329,7 @@ impl Tenure {
     /// Gives the seat back. Only called when no work runs.
     fn release(&mut self, token: Token, reason: Reason) {
         self.failures = 0;
+        self.letting_go_since = self.now;
         // Whatever call was under way, the release takes its place.
         self.waiting = None;
         self.phase = Phase::Releasing { token, reason, at: self.now };
@@ -309,7 +339,7 @@ impl Tenure {
     fn contend_or_withdraw(&mut self, reason: Reason, out: &mut Vec<Effect>) {
         let timing = self.timing;
         match (self.wish, reason) {
-            (Wish::StandAside, _) => self.withdraw(out),
+            (Wish::StandAside | Wish::Leave, _) => self.withdraw(out),
             // The hint that the seat is free, which our own release has caused, is for the others.
             (Wish::Contend, Reason::Resigned | Reason::HandedOver | Reason::Finished | Reason::Evicted) => {
                 self.contend_after(timing.rest(), timing.rest())
@@ -452,7 +482,7 @@ impl Tenure {
         match self.seen {
             Some(seen) if token == seen => Some(Decline::Leftover),
             Some(seen) if token < seen => Some(Decline::Regressed { seen }),
-            Some(_) | None => (self.wish == Wish::StandAside).then_some(Decline::Unwanted),
+            Some(_) | None => (self.wish != Wish::Contend).then_some(Decline::Unwanted),
         }
     }
 
@@ -498,12 +528,12 @@ impl Tenure {
                 let wait = self.back_off();
                 match self.wish {
                     Wish::Contend => self.make_move(Move::Claim, wait),
-                    Wish::StandAside => self.withdraw(out),
+                    Wish::StandAside | Wish::Leave => self.withdraw(out),
                 }
             }
             Outcome::Refused | Outcome::Unknown => {
                 let wait = self.back_off();
-                if self.wish == Wish::StandAside && self.failures >= LETTING_GO_TRIES_MAX {
+                if self.wish != Wish::Contend && self.is_given_up(self.now + wait) {
                     self.withdraw(out);
                 } else {
                     self.make_move(Move::Inquire, wait);
@@ -516,8 +546,13 @@ impl Tenure {
     fn not_held(&mut self, wait: Duration, out: &mut Vec<Effect>) {
         match self.wish {
             Wish::Contend => self.contend_after(wait, wait.min(self.timing.retry())),
-            Wish::StandAside => self.withdraw(out),
+            Wish::StandAside | Wish::Leave => self.withdraw(out),
         }
+    }
+
+    /// Whether to let go is not tried again, which would be done at that instant.
+    fn is_given_up(&self, at: Instant) -> bool {
+        self.failures >= LETTING_GO_TRIES_MAX || at >= self.gives_up_at()
     }
 
     fn make_move(&mut self, next: Move, wait: Duration) {
@@ -585,7 +620,7 @@ impl Tenure {
             }
             Outcome::Granted { .. } | Outcome::Held { .. } | Outcome::Refused | Outcome::Unknown if awaited => {
                 let at = self.now + self.back_off();
-                if self.failures >= LETTING_GO_TRIES_MAX {
+                if self.is_given_up(at) {
                     out.push(Effect::Emit(Event::NotReleased { token }));
                     self.contend_or_withdraw(reason, out);
                 } else {
@@ -648,7 +683,9 @@ impl Tenure {
             self.calls.pop_front();
         }
         self.calls.push_back(Sent { id, call, at: now });
-        let timeout = self.timing.request_timeout();
+        // One that was paused until it would give up tries once more: it may be well again.
+        let last = Some(self.gives_up_at()).filter(|it| *it > now).unwrap_or(now + LETTING_GO_MAX);
+        let timeout = self.timing.request_timeout().min(last - now);
         self.waiting = Some((id, now + timeout));
         out.push(Effect::Call { id, call, timeout });
     }

@@ -26,6 +26,9 @@ use crate::name::Name;
 /// An answer that comes later than this many request timeouts is not waited for. Until then it is welcome: validity counts from the send.
 const LATE_MAX: u32 = 4;
 
+/// So long may it take at the very end to leave the line: whoever has told a process to end does not wait for a ttl.
+const LEAVING_LINE_MAX: Duration = Duration::from_secs(5);
+
 /// What the application wants.
 #[derive(Debug)]
 pub(crate) enum Order {
@@ -217,8 +220,8 @@ impl Clerk {
             }
         }
         // The line is left in any case: a place in it that nobody serves would hold up the others.
-        let timing = *self.tenure.timing();
-        let _ = timeout(timing.request_timeout() * LATE_MAX, self.engine.withdraw(&self.election, &self.bid)).await;
+        let limit = (self.tenure.timing().request_timeout() * LATE_MAX).min(LEAVING_LINE_MAX);
+        let _ = timeout(limit, self.engine.withdraw(&self.election, &self.bid)).await;
     }
 
     fn on_order(&mut self, order: Order) {

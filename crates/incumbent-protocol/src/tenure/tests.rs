@@ -446,6 +446,42 @@ fn a_release_is_tried_a_few_times_and_then_left_to_the_ttl() {
 }
 
 #[test]
+fn one_that_withdraws_waits_for_a_silent_service_no_longer_than_some_seconds() {
+    let long = |seed| {
+        let timing = Timing::of(TTL * 60).build().unwrap();
+        Bench { tenure: Tenure::start(timing, seed, None, ms(0)), now: 0, call: None, events: Vec::new() }
+    };
+    for seed in 0..20 {
+        // Its claim has its time to be answered, and is not asked for any more.
+        let mut it = long(seed);
+        it.request(0, Request::Contend);
+        it.request(5, Request::Withdraw);
+        while it.wait(1_000_000).is_some() {}
+        let ended = it.events.pop().unwrap();
+        assert_eq!(ended.1, Event::Withdrawn);
+        assert_eq!(ended.0, TTL.as_millis() as u64 * 6);
+        // The release is not answered. The time that the work takes to end does not count.
+        let mut it = long(seed);
+        it.request(0, Request::Contend);
+        it.answer(10, granted(1));
+        it.request(1_000, Request::Withdraw);
+        it.work_ended(20_000, 1);
+        while it.wait(1_000_000).is_some() {}
+        let (ended, told) = (it.events.pop().unwrap(), it.events.pop().unwrap());
+        assert_eq!((ended.1, told.1), (Event::Withdrawn, Event::NotReleased { token: token(1) }));
+        assert!(ended.0 <= 20_000 + LETTING_GO_MAX.as_millis() as u64, "{ended:?}");
+    }
+    // One that is not fit does not end, and goes on trying.
+    let mut it = long(1);
+    it.request(0, Request::Contend);
+    it.answer(10, granted(1));
+    it.request(1_000, Request::HealthFailed);
+    it.work_ended(20_000, 1);
+    while it.wait(1_000_000).is_some() {}
+    assert!(it.events.pop().unwrap().0 > 20_000 + LETTING_GO_MAX.as_millis() as u64);
+}
+
+#[test]
 fn an_answer_cannot_bring_back_what_has_expired_but_can_save_what_has_not() {
     // C13: paused across the deadline; the answer has been waiting in a buffer.
     let mut it = Bench::in_office();
