@@ -83,6 +83,21 @@ async fn who_waits_looks_again_for_a_lock_that_goes_a_moment_later() {
     assert!(matches!(granted, Ok(Claim::Granted(_))), "{granted:?}");
 }
 
+/// A claim that nobody waits for goes on while its disk hangs, and takes a seat that nobody knows of.
+#[tokio::test]
+async fn a_seat_that_was_granted_to_nobody_is_free_after_its_ttl() {
+    let (directory, election) = (Directory::new(), fresh_name("nobody"));
+    let (engine, other) = (directory.engine().await, directory.engine().await);
+    let (gone, own) = (bid(&directory, "a"), bid(&directory, "b"));
+    let mut claim = engine.claim(&election, &gone);
+    assert!(futures_util::poll!(&mut claim).is_pending());
+    drop(claim);
+    while other.look(&election).await.expect("the directory is there").leaders.is_empty() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    granted_in_the_end(&*other, &election, &own).await;
+}
+
 #[tokio::test]
 async fn what_happens_between_a_claim_and_the_watch_is_heard() {
     let (directory, election) = (Directory::new(), fresh_name("between"));

@@ -663,8 +663,17 @@ impl Engine for Files {
         let heard = self.inner.hints.listen().ok();
         let mut again = AGAIN_AFTER.iter();
         let claimed = loop {
-            let (name, own) = (election.clone(), bid.clone());
-            let claimed = self.blocking(move |it| it.claim(&name, &own)).await?;
+            let (files, name, own) = (self.clone(), election.clone(), bid.clone());
+            let claimed = self.blocking(move |it| {
+                let claimed = it.claim(&name, &own)?;
+                // Here, because nobody may wait any more for what becomes of it.
+                if let Claimed::Now(token, until) = claimed {
+                    files.let_go_in_time(name.clone(), token, until);
+                    files.settle_soon(name);
+                }
+                Ok(claimed)
+            });
+            let claimed = claimed.await?;
             let may_go = matches!(claimed, Claimed::Occupied { leader: Some(_), waited: true });
             match again.next().filter(|_| may_go) {
                 Some(span) => tokio::time::sleep(*span).await,
@@ -675,12 +684,7 @@ impl Engine for Files {
             self.inner.hints.keep(candidate, heard);
         }
         Ok(match claimed {
-            Claimed::Now(token, until) => {
-                self.let_go_in_time(election.clone(), token, until);
-                self.settle_soon(election.clone());
-                Claim::Granted(Grant::of(token))
-            }
-            Claimed::Again(token) => Claim::Granted(Grant::of(token)),
+            Claimed::Now(token, _) | Claimed::Again(token) => Claim::Granted(Grant::of(token)),
             Claimed::Occupied { leader, .. } => Claim::Occupied { leader, free_in: None },
         })
     }
