@@ -149,10 +149,7 @@ impl Engine for Rows {
     }
 
     async fn raise(&self, election: &Name, above: Token) -> Result<(), Error> {
-        self.on(election, |row| {
-            row.desk.raise(above);
-            Ok(())
-        })
+        self.on(election, |row| row.desk.raise(above))
     }
 
     async fn annotate(&self, election: &Name, token: Token, text: &str) -> Result<(), Error> {

@@ -102,9 +102,17 @@ impl Desk {
         }
     }
 
-    /// Raises the incarnation so that every later token is greater than `above`.
-    pub fn raise(&mut self, above: Token) {
-        self.incarnation = self.incarnation.max(incarnation_of(above) + 1);
+    /// Raises the incarnation so that every later token is greater than `above`. Refused if there is none so great: no claim could succeed any more.
+    pub fn raise(&mut self, above: Token) -> Result<(), Error> {
+        let incarnation = self.incarnation.max(incarnation_of(above) + 1);
+        if incarnation > Token::INCARNATION_MAX {
+            return Err(Error::refused(format!(
+                "no token is greater than every one of incarnation {}, which {above} is of: nothing was raised",
+                incarnation - 1
+            )));
+        }
+        self.incarnation = incarnation;
+        Ok(())
     }
 
     /// Seats the bidder. Whoever sat there has left without a word.
@@ -286,8 +294,10 @@ mod tests {
         assert_eq!(desk.token(5, Some(token(0, 4))).expect("fits"), token(0, 5));
         assert_eq!(desk.token(5, Some(token(0, 5))).expect("fits"), token(1, 5), "the engine has lost its memory");
         assert_eq!(desk.token(6, Some(token(3, 9))).expect("fits"), token(4, 6));
-        desk.raise(token(7, 1));
+        desk.raise(token(7, 1)).expect("fits");
         assert_eq!(desk.token(1, None).expect("fits"), token(8, 1));
+        assert!(desk.raise(token(Token::INCARNATION_MAX, 1)).is_err());
+        assert_eq!(desk.token(1, None).expect("fits"), token(8, 1), "what was refused has changed nothing");
         assert!(desk.token(1, Some(token(Token::INCARNATION_MAX, 9))).is_err());
         assert!(desk.token(1 << 48, None).is_err(), "refused, never wrapped");
     }

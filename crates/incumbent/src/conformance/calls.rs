@@ -298,6 +298,8 @@ async fn tokens_rise_above_all_that_were_seen(subject: &dyn Subject) -> Verdict 
     fine(engine.release(&election, &a, first, &resigned()).await)?;
     let above = Token::new(9, Term(5)).expect("fits");
     fine(engine.raise(&election, above).await)?;
+    let greatest = Token::new(Token::INCARNATION_MAX, Term::MAX).expect("fits");
+    ensure(engine.raise(&election, greatest).await.is_err(), || "raised above the greatest token".to_owned())?;
     let b = bid(subject, "b");
     let second = claim_until_granted(&*engine, &election, &b, 3).await?.token;
     ensure(second > above, || format!("{second} after it was raised above {above}"))

@@ -530,7 +530,7 @@ impl Engine for Consul {
 
     async fn raise(&self, election: &Name, above: Token) -> Result<(), Error> {
         self.change(election, Missing::Make, |_, desk| {
-            desk.raise(above);
+            desk.raise(above)?;
             Ok(Some(Lock::AsItIs))
         })
         .await

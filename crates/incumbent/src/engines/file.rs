@@ -739,13 +739,7 @@ impl Engine for Files {
 
     async fn raise(&self, election: &Name, above: Token) -> Result<(), Error> {
         let name = election.clone();
-        self.blocking(move |it| {
-            it.change_desk(&name, None, |desk| {
-                desk.raise(above);
-                Ok(())
-            })
-        })
-        .await
+        self.blocking(move |it| it.change_desk(&name, None, |desk| desk.raise(above))).await
     }
 
     async fn annotate(&self, election: &Name, token: Token, text: &str) -> Result<(), Error> {

@@ -156,17 +156,21 @@ impl Kubernetes {
     }
 
     /// Changes the desk; of a Lease that is made for it if there is none.
-    async fn change_or_make(&self, election: &Name, change: impl Fn(&mut Desk) + Send + Sync) -> Result<(), Error> {
+    async fn change_or_make(
+        &self,
+        election: &Name,
+        change: impl Fn(&mut Desk) -> Result<(), Error> + Send + Sync,
+    ) -> Result<(), Error> {
         for _ in 0..CONFLICTS_MAX {
             let changed = self.change(election, None, |record| {
-                change(&mut record.desk);
+                change(&mut record.desk)?;
                 Ok(Some(()))
             });
             if changed.await?.is_some() {
                 return Ok(());
             }
             let mut record = Record::new(election);
-            change(&mut record.desk);
+            change(&mut record.desk)?;
             if let Written::Done(_) = self.client.create(&record.into_lease()).await? {
                 return Ok(());
             }
@@ -320,7 +324,11 @@ impl Engine for Kubernetes {
     }
 
     async fn annotate(&self, election: &Name, token: Token, text: &str) -> Result<(), Error> {
-        self.change_or_make(election, |desk| desk.annotate(token, text)).await
+        self.change_or_make(election, |desk| {
+            desk.annotate(token, text);
+            Ok(())
+        })
+        .await
     }
 
     fn watch(&self, election: &Name, bid: Option<&Bid>) -> BoxStream<'static, Result<(), Error>> {

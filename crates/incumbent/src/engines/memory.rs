@@ -242,8 +242,7 @@ impl Engine for Memory {
     }
 
     async fn raise(&self, election: &Name, above: Token) -> Result<(), Error> {
-        self.in_room(election, |room, _| room.desk.raise(above));
-        Ok(())
+        self.in_room(election, |room, _| room.desk.raise(above))
     }
 
     async fn annotate(&self, election: &Name, token: Token, text: &str) -> Result<(), Error> {

@@ -164,7 +164,11 @@ impl Nats {
     }
 
     /// Changes the desk; of a key that is made for it if there is none.
-    async fn change_or_make(&self, election: &Name, change: impl Fn(&mut Desk) + Send + Sync) -> Result<(), Error> {
+    async fn change_or_make(
+        &self,
+        election: &Name,
+        change: impl Fn(&mut Desk) -> Result<(), Error> + Send + Sync,
+    ) -> Result<(), Error> {
         for _ in 0..CONFLICTS_MAX {
             let Some(record) = self.record_or_new(election).await? else { continue };
             let changed = self.change(election, Some(record), |record| {
@@ -174,7 +178,7 @@ impl Nats {
                         "the key of {election} was deleted, and whoever held it may still lead: try again when somebody does"
                     )));
                 }
-                change(&mut record.desk);
+                change(&mut record.desk)?;
                 Ok(Some(()))
             });
             if changed.await?.is_some() {
@@ -305,7 +309,11 @@ impl Engine for Nats {
     }
 
     async fn annotate(&self, election: &Name, token: Token, text: &str) -> Result<(), Error> {
-        self.change_or_make(election, |desk| desk.annotate(token, text)).await
+        self.change_or_make(election, |desk| {
+            desk.annotate(token, text);
+            Ok(())
+        })
+        .await
     }
 
     async fn withdraw(&self, election: &Name, bid: &Bid) -> Result<(), Error> {

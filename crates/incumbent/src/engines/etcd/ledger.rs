@@ -132,9 +132,7 @@ impl Ledger {
     }
 
     pub(super) fn raise(&mut self, above: Token) -> Result<(), Error> {
-        self.desk.raise(above);
-        // As long as a token can be made of it.
-        self.clone().desk.token(0, None).map(drop)
+        self.desk.raise(above)
     }
 
     pub(super) fn annotate(&mut self, token: Token, text: &str) {

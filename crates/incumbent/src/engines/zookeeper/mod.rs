@@ -417,10 +417,7 @@ impl Engine for ZooKeeper {
     async fn raise(&self, election: &Name, above: Token) -> Result<(), Error> {
         self.accepts(election)?;
         let session = self.core.any_session().await?;
-        let raised = self.core.amend(&session, election, None, &[], |ledger| {
-            ledger.desk.raise(above);
-            Ok(())
-        });
+        let raised = self.core.amend(&session, election, None, &[], |ledger| ledger.desk.raise(above));
         self.core.in_time(&session, raised).await.map(|_| ())
     }
 
