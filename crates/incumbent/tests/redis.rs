@@ -4,8 +4,10 @@ mod support;
 
 use std::time::Duration;
 
+use incumbent::Token;
 use incumbent::conformance::{Subject, bid, check, fresh_name};
-use incumbent::engine::{Bid, Kind, Renewal};
+use incumbent::engine::{Bid, Kind, Past, Renewal};
+use incumbent_protocol::protocol::Term;
 use incumbent_testbed::{Certificates, Redis, Server as _, Shared};
 use support::processes::{self, Arena};
 use support::{Networked, open, token};
@@ -67,6 +69,20 @@ async fn a_candidate_that_remembers_more_than_redis_raises_the_incarnation() {
     redis.command(&["SCRIPT", "FLUSH"]).expect("wiped");
     let second = token(&*engine, &election, &Bid { seen: Some(first), ..bid(&subject, "b") }).await.expect("it is there");
     assert!(second > Some(first), "{second:?} after {first}");
+}
+
+#[tokio::test]
+async fn the_notes_of_an_earlier_incarnation_go_first() {
+    let (subject, election) = (at(REDIS.server().port()), fresh_name("notes"));
+    let engine = subject.engine().await;
+    let of = |incarnation, term| Token::new(incarnation, Term(term)).expect("fits");
+    for term in 0..Past::KEPT_MAX as u64 {
+        engine.annotate(&election, of(0, 1000 + term), "before").await.expect("it is there");
+    }
+    engine.annotate(&election, of(1, 991), "after").await.expect("it is there");
+    let notes = engine.look(&election).await.expect("it is there").notes;
+    assert_eq!((notes.len(), notes.first().map(|it| it.token)), (Past::KEPT_MAX, Some(of(1, 991))));
+    assert!(notes.iter().all(|it| it.token != of(0, 1000)));
 }
 
 #[tokio::test]

@@ -328,8 +328,7 @@ function calls.annotate(token, text)
   redis.call('HSET', notes, token, text)
   local tokens = redis.call('HKEYS', notes)
   if #tokens > PAST_MAX then
-    -- Tokens are decimal numbers of any length: the shorter is the smaller.
-    table.sort(tokens, function(a, b) return #a < #b or (#a == #b and a < b) end)
+    table.sort(tokens, is_before)
     redis.call('HDEL', notes, tokens[1])
   end
   changed()
