@@ -180,10 +180,30 @@ async fn to_campaign_again_and_again_takes_one_session() {
         engine.release(&election, &bid, token, &farewell()).await.expect("it runs");
         engine.withdraw(&election, &bid).await.expect("it runs");
     }
+    assert_eq!(sessions(&nodes).await, 1);
+}
+
+async fn sessions(nodes: &Nodes) -> usize {
     let node = nodes.nodes[0].as_ref().expect("it runs").handle();
     let asked = node.ask(Query::Sessions(ListSessions { after: 0, limit: 0 }), Consistency::Linearizable).await;
-    let Ok(Answered { answer: Some(Answer::Sessions(sessions)), .. }) = asked else { panic!("{asked:?}") };
-    assert_eq!(sessions.sessions.len(), 1);
+    let Ok(Answered { answer: Some(Answer::Sessions(found)), .. }) = asked else { panic!("{asked:?}") };
+    found.sessions.len()
+}
+
+#[tokio::test]
+async fn of_a_leadership_that_was_taken_away_no_session_is_left() {
+    let nodes = Nodes::start(1);
+    let election = fresh_name("taken-away");
+    let (engine, other) = (open(&nodes.url()).await.expect("it runs"), open(&nodes.url()).await.expect("it runs"));
+    for who in ["a", "b", "c"] {
+        let bid = Bid { ttl: Duration::from_secs(600), ..bid(&at(nodes.port(0)), who) };
+        let token = token(&*engine, &election, &bid).await.expect("it runs").expect("free");
+        other.release(&election, &bid, token, &farewell()).await.expect("it runs");
+        let renewed = engine.renew(&election, &bid, token).await.expect("it runs");
+        assert!(matches!(renewed, Renewal::Gone), "{renewed:?}");
+        engine.withdraw(&election, &bid).await.expect("it runs");
+    }
+    assert_eq!(sessions(&nodes).await, 0);
 }
 
 /// Who may stand and no more asks a leader to make way for itself, if it is better, and for nobody else.

@@ -240,11 +240,12 @@ impl Engine for Service {
         Ok(Claim::Occupied { leader: line.leader.as_ref().map(leader).transpose()?, free_in })
     }
 
-    async fn renew(&self, election: &Name, _bid: &Bid, token: Token) -> Result<Renewal, Error> {
+    async fn renew(&self, election: &Name, bid: &Bid, token: Token) -> Result<Renewal, Error> {
         let renew = command::Renew { election: self.key(election), token: token.get() };
         let reply = self.submit(Command::Renew(renew)).await?;
         let Reply::Renewed(renewed) = reply else { return Err(unexpected("a renewal", &reply)) };
         if !renewed.in_office {
+            self.candidacy(election, &bid.identity).has_lost();
             return Ok(Renewal::Gone);
         }
         Ok(Renewal::Kept { grant: Grant::of(token), wish: renewed.wish.map(wish_of).transpose()? })

@@ -95,6 +95,13 @@ impl Candidacy {
         locked(&self.known).place = Place::Out;
     }
 
+    /// Its seat is gone. A renewal of before may be answered so late that another seat is held since: its session serves nobody else.
+    pub(super) fn has_lost(&self) {
+        let mut known = locked(&self.known);
+        known.place = Place::Out;
+        known.unanswered += 1;
+    }
+
     pub(super) fn last(&self) -> Last {
         let known = locked(&self.known);
         match &known.place {
