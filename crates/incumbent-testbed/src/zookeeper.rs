@@ -41,7 +41,7 @@ struct Ports {
 const TICK: Duration = Duration::from_millis(100);
 
 /// What clients ask for is granted up to here, whatever the tick is.
-const SESSION_MAX: Duration = Duration::from_secs(60);
+const SESSION_MAX: Duration = Duration::from_secs(90);
 
 /// Servers of an ensemble bear each other's silence that long.
 const PEER_PATIENCE: Duration = Duration::from_secs(2);

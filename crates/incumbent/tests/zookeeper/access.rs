@@ -100,4 +100,13 @@ async fn a_ttl_is_what_the_servers_grant() {
     let asked = incumbent::engine::Bid { ttl: Duration::from_secs(3), ..bid("asked") };
     let granted = claim(&*engine, &election("other"), &asked).await.ttl.expect("told");
     assert!(granted >= Duration::from_secs(3) && granted < Duration::from_millis(3100), "{granted:?}");
+    // Cut to what they grant, it would leave no time for what was planned.
+    let long = incumbent::engine::Bid { ttl: Duration::from_secs(600), ..bid("long") };
+    let why = engine.claim(&election("long"), &long).await.expect_err("too long");
+    assert_eq!(why.kind(), Kind::Misconfigured, "{why}");
+    let said = why.to_string();
+    let advised = said.split("choose one of at most ").nth(1).and_then(|it| it.split("s,").next()).expect("what to choose");
+    let advised = Some(Duration::from_secs_f64(advised.parse().expect("seconds")));
+    let fitting = incumbent::engine::Bid { ttl: advised.expect("a time"), ..bid("fitting") };
+    assert!(claim(&*engine, &election("long"), &fitting).await.ttl >= advised, "the advice is good");
 }

@@ -235,8 +235,23 @@ impl Core {
         }
     }
 
-    /// The session for this ttl; made if there is none.
+    /// The session for this ttl; made if there is none. `Misconfigured` if the servers grant none so long: all other times of a leadership
+    /// follow from the ttl that was asked for, and would not fit into less.
     pub(super) async fn session(self: &Arc<Core>, ttl: Duration) -> Result<Arc<Session>, Error> {
+        let session = self.session_as_granted(ttl).await?;
+        if session.promised() < ttl {
+            return Err(Error::misconfigured(format!(
+                "ZooKeeper at {} grants sessions of at most {:?}, in which a ttl of {:?} cannot be promised: choose one of at most {:?}, or raise the servers' maxSessionTimeout",
+                self.ensemble.hosts(),
+                session.patience(),
+                ttl,
+                session.promised()
+            )));
+        }
+        Ok(session)
+    }
+
+    async fn session_as_granted(self: &Arc<Core>, ttl: Duration) -> Result<Arc<Session>, Error> {
         let opening = {
             let mut doors = self.doors.lock().expect("nobody panics with it");
             match doors.get(&ttl) {
@@ -257,12 +272,12 @@ impl Core {
 
     /// A session that is there, whatever its ttl; or else a new one.
     pub(super) async fn any_session(self: &Arc<Core>) -> Result<Arc<Session>, Error> {
-        /// Sessions of those who only look. ZooKeeper's usual limits allow it.
+        /// Sessions of those who only look. ZooKeeper's usual limits allow it, and a shorter one does as well.
         const LOOKING: Duration = Duration::from_secs(10);
         let there = self.sessions().into_iter().next();
         match there {
             Some(session) => Ok(session),
-            None => self.session(LOOKING).await,
+            None => self.session_as_granted(LOOKING).await,
         }
     }
 

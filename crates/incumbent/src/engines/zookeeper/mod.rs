@@ -226,7 +226,7 @@ pub(super) fn promises() -> Guarantees {
         caveats: vec![
             "Whoever removes the leader's node by hand lets the next one in at once; the leader notices it a moment later.",
             "Candidates of Curator or kazoo in the same election are as exclusive as those are, and cannot be evicted or skipped by a hand-over.",
-            "A ttl is stretched or cut to what the servers grant, usually 4 to 40 s (two to twenty ticks), and a crash is noticed up to a tick, half a tick and an eighth of the session later than that.",
+            "A ttl is stretched to what the servers grant at least, and one that does not fit into the longest session they grant is refused (usually 4 to 40 s, two to twenty ticks); a crash is noticed up to a tick, half a tick and an eighth of the session later than that.",
             "An ensemble that was restored from a backup gives smaller tokens until a candidate that has seen a greater one claims, or `raise` was called.",
         ],
     }
