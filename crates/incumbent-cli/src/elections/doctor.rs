@@ -1,14 +1,14 @@
 //! `incumbent doctor`: can the engine be reached, how long does it take to answer, does it keep its word about time, do the planned times fit,
 //! and what does it promise. Every finding is a line: ok, warn or fail.
 //!
-//! It holds one lease in an election of its own for a second or so, and lets it run out. That election keeps its name, so that an engine that
-//! remembers elections remembers one and not hundreds.
+//! In an election of its own it asks for the lease that is planned and gives it back at once, then holds one for a second or so and lets it run
+//! out. That election keeps its name, so that an engine that remembers elections remembers one and not hundreds.
 
 use std::time::Duration;
 
-use incumbent::engine::{Bid, Claim, Engine, Error};
+use incumbent::engine::{Bid, Claim, Engine, Error, Farewell, Kind};
 use incumbent::guarantees::{Exclusive, Lateness, Tokens, WhoseClock};
-use incumbent::{Guarantees, Identity, Name, Timing, clock, engines};
+use incumbent::{Guarantees, Identity, Name, Reason, Timing, clock, engines};
 use serde_json::json;
 
 use super::target::{Target, TargetArguments, answer};
@@ -128,6 +128,9 @@ async fn examine(target: &Target, looks: u32) -> Result<Report, Failure> {
     if let Some(timing) = &timing {
         found.extend(round_trip(&report.round_trips, timing));
     }
+    if let Some(timing) = &timing {
+        found.extend(refusal(engine.as_ref(), &election, &promised, timing).await);
+    }
     found.push(clock_rate(engine.as_ref(), &election, &promised).await);
     // What is not promised stands before what is.
     found.extend(promised.caveats.iter().map(|it| Finding::new(Level::Warn, "caveat", *it)));
@@ -192,6 +195,28 @@ fn round_trip(sorted: &[Duration], timing: &Timing) -> Option<Finding> {
     })
 }
 
+/// Why the planned lease is not granted after all: what an engine may do is not always what this one's servers do.
+async fn refusal(engine: &dyn Engine, election: &Name, promised: &Guarantees, timing: &Timing) -> Option<Finding> {
+    if promised.clock != WhoseClock::Engine || !(promised.ttl_min..=promised.ttl_max).contains(&timing.ttl()) {
+        return None;
+    }
+    let bid = bid_for(timing.ttl());
+    let why = match answer(engine.claim(election, &bid)).await {
+        Ok(Claim::Granted(grant)) => {
+            let farewell = Farewell { reason: Reason::Finished, to: None };
+            answer(engine.release(election, &bid, grant.token, &farewell)).await.err()
+        }
+        Ok(Claim::Occupied { .. }) => engine.withdraw(election, &bid).await.err(),
+        Err(why) => Some(why),
+    };
+    // What else goes wrong here goes wrong with the lease that runs out, too.
+    why.filter(|it| it.kind() == Kind::Misconfigured).map(|it| Finding::new(Level::Fail, "lease", it.to_string()))
+}
+
+fn bid_for(ttl: Duration) -> Bid {
+    Bid { identity: Identity::unique(), ttl, value: String::new(), priority: 0, seats: 1, seen: None }
+}
+
 /// Lets a lease run out, and looks when the engine frees the seat. Never early: that is what a leadership's deadline rests on.
 async fn clock_rate(engine: &dyn Engine, election: &Name, promised: &Guarantees) -> Finding {
     let about = "clock";
@@ -232,7 +257,7 @@ fn judge(ttl: Duration, lasted: Duration, late: Lateness) -> Finding {
 /// The lease that was granted, and how long after it was asked for the seat was seen to be free.
 async fn lapse(engine: &dyn Engine, election: &Name, ttl: Duration, late: Lateness) -> Result<(Duration, Duration), String> {
     const LOOK_EVERY: Duration = Duration::from_millis(20);
-    let bid = Bid { identity: Identity::unique(), ttl, value: String::new(), priority: 0, seats: 1, seen: None };
+    let bid = bid_for(ttl);
     let sent = clock::now();
     let grant = match answer(engine.claim(election, &bid)).await.map_err(|why| why.to_string())? {
         Claim::Granted(grant) => grant,
