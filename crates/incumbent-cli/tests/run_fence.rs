@@ -85,7 +85,26 @@ impl Stage {
         (command.spawn().unwrap(), said)
     }
 
+    /// Starts a sidecar, and waits until it leads and the engine has it on record: on some that is an instant later.
+    fn leads_beside_a_program(&self, name: &str) -> Host {
+        let said = self.path(&format!("{name}.said"));
+        let mut command =
+            incumbent(&["sidecar", "job", "--ttl", "2s", "--listen", "127.0.0.1:0", "--identity", name, "--on", &self.url]);
+        command.arg("--state-dir").arg(self.path(&format!("state-{name}")));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(fs::File::create(&said).unwrap());
+        let process = command.spawn().unwrap();
+        let host = Host { first: Pid::from_child(&process), process, said };
+        host.says("elected for job");
+        host
+    }
+
     /// Boots a host, waits until its command runs, and stops everything in it for good.
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let election = runtime.block_on(Election::on(&self.url).name("job").build()).unwrap();
+        eventually("it is on record", || {
+            let leaders = runtime.block_on(election.look()).unwrap().leaders;
+            leaders.iter().any(|it| it.identity.name() == name && it.since.is_some())
+        });
     fn boot_and_fall_silent(&self, name: &str, options: &[String]) -> Host {
         let host = self.boot_apart(name, options);
         eventually("its command runs", || self.runs(name));
@@ -233,8 +252,7 @@ fn kubernetes() -> Place {
 }
 
 /// Consul and Kubernetes are the testbed's own servers, the others the real ones.
-#[test]
-fn a_silent_host_is_turned_off_before_the_next_command_starts_and_only_once_on_every_engine() {
+fn on_every_engine(test: fn(&Stage)) {
     let places: [(&str, Begin); 7] = [
         ("redis", redis),
         ("etcd", etcd),
@@ -248,10 +266,27 @@ fn a_silent_host_is_turned_off_before_the_next_command_starts_and_only_once_on_e
         for (name, begin) in places {
             let test = move || {
                 let (_server, url) = begin();
-                a_silent_host_is_turned_off(&Stage::new(url));
+                test(&Stage::new(url));
             };
             std::thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, test).unwrap();
         }
+    });
+}
+
+#[test]
+fn a_silent_host_is_turned_off_before_the_next_command_starts_and_only_once_on_every_engine() {
+    on_every_engine(a_silent_host_is_turned_off);
+}
+
+/// A sidecar has no command, and so puts nothing on record: that it led is all that is known of it.
+#[test]
+fn a_silent_leader_that_has_put_nothing_on_record_is_feared_on_every_engine() {
+    on_every_engine(|stage| {
+        let sidecar = stage.leads_beside_a_program("alpha");
+        drop(sidecar);
+        let mut beta = stage.boot("beta", &words("--fence guardian --fence-give-up 1s"));
+        assert_eq!(beta.ended(), Some(123), "{}", beta.said());
+        assert!(beta.said().contains("nobody has noted that its leadership") && !stage.runs("beta"), "{}", beta.said());
     });
 }
 

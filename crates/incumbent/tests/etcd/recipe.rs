@@ -51,13 +51,13 @@ async fn whoever_is_silent_for_a_ttl_is_succeeded_and_remembered() {
     let b = bid("b", LONG);
     let second = leads(&*two, &b).await;
     assert!(second.token > first.token);
-    // The desk is written behind the grant's back, or by the first renewal.
+    // The desk is written behind the grant's back, or by the first renewal. Who has gone is known before.
     let mut hints = two.watch(&jobs(), None);
     loop {
         let board = two.look(&jobs()).await.expect("answers");
-        if let Some(past) = board.past.first() {
-            assert_eq!((past.token, past.reason.as_str()), (first.token, "lease expired"));
-            assert!(board.leaders[0].since.is_some());
+        let past: Vec<_> = board.past.iter().map(|it| (it.token, it.reason.as_str())).collect();
+        assert_eq!(past, [(first.token, "lease expired")]);
+        if board.leaders[0].since.is_some() {
             break;
         }
         hints.next().await.expect("goes on").expect("the connection stands");

@@ -97,17 +97,22 @@ impl Ledger {
 
     /// Seats one who leads, and clears away those who are not among the `leading` keys any more. Says whether anything changed.
     pub(super) fn seat(&mut self, holder: Holder, leading: &[i64]) -> bool {
-        let before = self.seated.len();
         let known = self.knows(holder.token);
-        let stays = |it: &Seated| leading.iter().any(|revision| term_of(it.holder.token) == term(*revision));
-        for gone in self.seated.extract_if(.., |it| it.holder.token != holder.token && !stays(it)) {
-            self.desk.remember(gone.holder, "lease expired");
-        }
-        let cleared = self.seated.len() != before;
+        let own = revision_of(holder.token);
+        let cleared = self.clear_away(|revision| revision == own || leading.contains(&revision));
         if !known {
             self.seated.push(Seated { holder, wish: None });
         }
         cleared || !known
+    }
+
+    /// Whoever is seated with a key that does not stay has left without a word. Says whether there was one.
+    pub(super) fn clear_away(&mut self, stays: impl Fn(i64) -> bool) -> bool {
+        let before = self.seated.len();
+        for gone in self.seated.extract_if(.., |it| !stays(revision_of(it.holder.token))) {
+            self.desk.remember(gone.holder, "lease expired");
+        }
+        self.seated.len() != before
     }
 
     /// The holder leaves, whether the desk had heard of it or not.
@@ -238,6 +243,7 @@ mod tests {
         ledger.seat(holder("a", token(0, 5)), &[5]);
         ledger.seat(holder("b", token(0, 7)), &[7, 8]);
         assert_eq!((ledger.past()[0].token, ledger.past()[0].reason.as_str()), (token(0, 5), "lease expired"));
+        assert!(!ledger.clear_away(|revision| revision == 7), "it stays");
         let farewell = Farewell { reason: Reason::Resigned, to: None };
         ledger.leave(holder("b", token(0, 7)), &farewell);
         ledger.leave(holder("b", token(0, 7)), &farewell);

@@ -72,8 +72,10 @@ impl Line {
 
     /// What people see of it.
     pub(super) fn board(&self) -> Result<Board, Error> {
-        let ledger = &self.desk.ledger;
-        let leaders = self.leading().iter().map(|it| leader(&it.key, it.record.as_ref(), ledger));
+        let mut ledger = Ledger::clone(&self.desk.ledger);
+        // A successor leads before it writes that on the desk: until then the line alone tells that the one before it has gone.
+        ledger.clear_away(|revision| self.standing.iter().any(|it| it.key.create_revision == revision));
+        let leaders = self.leading().iter().map(|it| leader(&it.key, it.record.as_ref(), &ledger));
         let candidates = self.waiting().iter().map(|it| Candidate {
             identity: identity(&it.key, it.record.as_ref()),
             priority: it.record.as_ref().map_or(0, |it| it.priority),
