@@ -87,6 +87,11 @@ impl Timing {
         })
     }
 
+    /// These times, to be changed.
+    pub fn to_builder(self) -> Builder {
+        Builder(self)
+    }
+
     /// The timing with the longest lease that still keeps `goal`, or what stands in the way.
     ///
     /// The longest, because it bears the longest pause and asks least of the service.

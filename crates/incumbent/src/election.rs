@@ -304,6 +304,7 @@ pub struct Builder {
     name: Option<String>,
     identity: Option<Identity>,
     timing: Option<Timing>,
+    drain: Option<Duration>,
     value: String,
     priority: i32,
     preemption: Option<Preemption>,
@@ -319,6 +320,7 @@ impl Builder {
             name: None,
             identity: None,
             timing: None,
+            drain: None,
             value: String::new(),
             priority: 0,
             preemption: None,
@@ -351,6 +353,12 @@ impl Builder {
     /// Sets the times; without it, those of a lease of [`TTL_DEFAULT`], or as near to it as the engine grants.
     pub fn timing(mut self, timing: Timing) -> Self {
         self.timing = Some(timing);
+        self
+    }
+
+    /// Sets how long work may take to end politely, whatever the other times are. With zero the leadership stops when its work would be killed, and not before.
+    pub fn drain(mut self, span: Duration) -> Self {
+        self.drain = Some(span);
         self
     }
 
@@ -426,6 +434,10 @@ impl Builder {
             None => Timing::of(TTL_DEFAULT.clamp(promised.ttl_min, promised.ttl_max))
                 .build()
                 .map_err(|why| Error::misconfigured(format!("no timing fits {}: {why}", promised.engine)))?,
+        };
+        let timing = match self.drain {
+            Some(drain) => timing.to_builder().drain(drain).build().map_err(|why| Error::misconfigured(why.to_string()))?,
+            None => timing,
         };
         if !(promised.ttl_min..=promised.ttl_max).contains(&timing.ttl()) {
             return Err(Error::misconfigured(format!(

@@ -130,6 +130,7 @@ async fn out_of(patience: Option<Duration>) {
 pub(crate) async fn build(
     wanted: &CandidacyArguments,
     target: &Target,
+    drain: Option<Duration>,
     metrics: &Arc<Metrics>,
     patience: Option<Duration>,
     signals: &mut Signals,
@@ -137,7 +138,7 @@ pub(crate) async fn build(
     tokio::select! {
         biased;
         told = signals.told() => Ok(Err(Unserved::Told(told))),
-        built = keep_building(wanted, target, metrics) => built.map(Ok),
+        built = keep_building(wanted, target, drain, metrics) => built.map(Ok),
         () = out_of(patience) => {
             say_not_in_time(wanted);
             Ok(Err(Unserved::NotInTime))
@@ -149,11 +150,16 @@ fn say_not_in_time(wanted: &CandidacyArguments) {
     say!(false, "not elected within {:?}", wanted.max_wait.unwrap_or_default());
 }
 
-async fn keep_building(wanted: &CandidacyArguments, target: &Target, metrics: &Arc<Metrics>) -> Result<Election, Failure> {
+async fn keep_building(
+    wanted: &CandidacyArguments,
+    target: &Target,
+    drain: Option<Duration>,
+    metrics: &Arc<Metrics>,
+) -> Result<Election, Failure> {
     let mut said = false;
     let mut wait = Duration::from_millis(100);
     loop {
-        match builder(wanted, target)?.metrics(Arc::clone(metrics)).build().await {
+        match builder(wanted, target, drain)?.metrics(Arc::clone(metrics)).build().await {
             Ok(election) => return Ok(election),
             Err(why) if why.kind() == Kind::Misconfigured => return Err(Failure::setting(&why)),
             Err(why) if !said => {
@@ -167,9 +173,16 @@ async fn keep_building(wanted: &CandidacyArguments, target: &Target, metrics: &A
     }
 }
 
-fn builder(wanted: &CandidacyArguments, target: &Target) -> Result<incumbent::election::Builder, Failure> {
+fn builder(
+    wanted: &CandidacyArguments,
+    target: &Target,
+    drain: Option<Duration>,
+) -> Result<incumbent::election::Builder, Failure> {
     let mut builder =
         target.for_work_elsewhere()?.builder(&wanted.election)?.value(wanted.value.clone()).priority(wanted.priority);
+    if let Some(drain) = drain {
+        builder = builder.drain(drain);
+    }
     if wanted.priority != 0 {
         builder = builder.preempt(Preemption { margin: 1, min_tenure: wanted.min_tenure });
     }

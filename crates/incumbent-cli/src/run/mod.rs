@@ -207,7 +207,9 @@ async fn contend(wanted: &RunArguments, command: Command, notify: &Notify) -> Re
         fencing = fence::Fencing::open(&wanted.fence, &target) => fencing?,
     };
     let patience = wanted.candidacy.max_wait.zip(began).map(|(most, began)| most.saturating_sub(began.elapsed()));
-    let election = match build(&wanted.candidacy, &target, office.metrics(), patience, &mut signals).await? {
+    // What is frozen does not drain, so it may wait for the engine until it must be killed.
+    let drain = (wanted.on_jeopardy == OnJeopardy::Freeze).then_some(Duration::ZERO);
+    let election = match build(&wanted.candidacy, &target, drain, office.metrics(), patience, &mut signals).await? {
         Ok(election) => election,
         Err(why) => return Ok(unserved(why)),
     };

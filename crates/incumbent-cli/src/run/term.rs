@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use incumbent::leadership::Changes;
-use incumbent::{Election, Leadership, Reason, State, Token};
+use incumbent::{Election, Leadership, Reason, State, Timing, Token};
 use incumbent_protocol::time::Instant;
 use incumbent_supervisor::{Command, Ending, Event, Guarded, clock};
 use rustix::process::Signal;
@@ -396,8 +396,7 @@ impl Work<'_> {
 
     fn on_end(&mut self, ending: Ending) {
         self.ending = Some(ending);
-        let timing = self.terms.election.timing();
-        let stop_at = before(before(self.leadership.deadline(), timing.kill()), timing.drain());
+        let (stop_at, _) = self.last_times();
         // A supervisor that stood still hears of this before it hears that its time is over: it was the guardian, by its own clock.
         if matches!(ending, Ending::Signal(_)) && clock::now() >= stop_at {
             self.stop.get_or_insert(Stop::Lost);
@@ -406,10 +405,16 @@ impl Work<'_> {
 
     /// Gives the guardian the times of the lease as it stands.
     fn keep_lease(&self, guarded: &mut Guarded) {
+        let (stop_at, kill_at) = self.last_times();
+        guarded.lease(stop_at, kill_at, self.leadership.deadline());
+    }
+
+    /// When the guardian tells a command to end that is not frozen, and when it kills it.
+    fn last_times(&self) -> (Instant, Instant) {
         let timing = self.terms.election.timing();
-        let deadline = self.leadership.deadline();
-        let kill_at = before(deadline, timing.kill());
-        guarded.lease(before(kill_at, timing.drain()), kill_at, deadline);
+        let kill_at = before(self.leadership.deadline(), timing.kill());
+        // One that should be frozen by then and is not has a supervisor that stands still: it drains like any other.
+        (before(kill_at, Timing::of(timing.ttl()).build().map_or(timing.drain(), |it| it.drain())), kill_at)
     }
 
     fn on_change(&mut self, guarded: &mut Guarded) {
@@ -439,9 +444,11 @@ impl Work<'_> {
         }
         self.stop = Some(Stop::Lost);
         self.say_stop(&reason.to_string());
-        say!(self.terms.wanted.candidacy.quiet, "leaves office ({reason}): the command is told to end");
         // A frozen one is left frozen until it is killed: nobody has said that it may act.
-        if !(self.frozen && reason == Reason::Expired) {
+        if self.frozen && reason == Reason::Expired {
+            say!(self.terms.wanted.candidacy.quiet, "leaves office ({reason}): the command is killed where it stands");
+        } else {
+            say!(self.terms.wanted.candidacy.quiet, "leaves office ({reason}): the command is told to end");
             guarded.stop(Signal::TERM, self.kill_at());
         }
     }

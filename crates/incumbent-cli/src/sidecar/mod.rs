@@ -91,7 +91,8 @@ async fn contend(wanted: &SidecarArguments, notify: &Notify, console: &mut Conso
     writeln!(console.out, "listening on {address} for {}", wanted.candidacy.election)?;
     console.out.flush()?;
     let began = tokio::time::Instant::now();
-    let election = match build(&wanted.candidacy, &target, office.metrics(), wanted.candidacy.max_wait, &mut signals).await? {
+    let patience = wanted.candidacy.max_wait;
+    let election = match build(&wanted.candidacy, &target, None, office.metrics(), patience, &mut signals).await? {
         Ok(election) => election,
         Err(why) => return Ok(unserved(why)),
     };
