@@ -20,6 +20,7 @@ use incumbent::metrics::Metrics;
 use incumbent::{Election, Leadership, Name, Preemption};
 use incumbent_protocol::time::Instant;
 use incumbent_supervisor::berth::Berth;
+use incumbent_supervisor::clock;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use self::contend::Unserved;
@@ -193,6 +194,23 @@ fn builder(
         });
     }
     Ok(builder)
+}
+
+/// What is said of a seat that the lease itself frees.
+pub(crate) const NOT_GIVEN_BACK: &str = "the seat is not given back, it is free when the lease has ended";
+
+/// Leaves a seat without giving it back, and waits until its lease has ended. Until then somebody may act on what we have said: contending again, or an exit
+/// that frees the seat, would be too early.
+pub(crate) async fn outlast(leadership: Leadership) {
+    let watcher = leadership.watcher();
+    drop(leadership);
+    loop {
+        let left = watcher.deadline() - clock::now();
+        if left.is_zero() {
+            return;
+        }
+        tokio::time::sleep(left).await;
+    }
 }
 
 /// Where the locks of this machine are: with the elections, if those are files; so that whoever shares them shares the locks.

@@ -18,7 +18,7 @@ use super::{OnJeopardy, RunArguments};
 use crate::candidacy::hook::{self, Cut, Hook};
 use crate::candidacy::machine::{Machine, Uncleared, at_the_berth};
 use crate::candidacy::signals::{Heard, Signals, Told};
-use crate::candidacy::{before, say};
+use crate::candidacy::{NOT_GIVEN_BACK, before, outlast, say};
 use crate::elections::target::answer;
 use crate::failure::Failure;
 use crate::office::{Asked, Office};
@@ -103,15 +103,23 @@ impl Terms<'_> {
         if self.task.is_some() && served == Served::Ended(Ending::Code(0)) && !is_done {
             say!(false, "the job is done, but the engine did not take note of it in time: another host may do it again");
         }
+        let mut is_tidy = true;
         if let Some(line) = &self.wanted.candidacy.on_lost
             && let Err(why) = self.hook(line, &leadership).run_after().await
         {
-            say!(false, "--on-lost: {why}");
+            say!(false, "--on-lost: {why}; {NOT_GIVEN_BACK}");
+            is_tidy = false;
         }
         // A seat that is given back says that all is well with those who had it before, unless it is on record that nothing was started.
         if !hides_nobody && self.say_idle(token).await.is_err() {
             self.leave_berth(is_clear);
             drop(leadership);
+            return Ok(served);
+        }
+        if !is_tidy {
+            self.diary.note("not released");
+            outlast(leadership).await;
+            self.leave_berth(is_clear);
             return Ok(served);
         }
         let is_late = matches!(leadership.state(), State::Lost(_));

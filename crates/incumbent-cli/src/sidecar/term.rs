@@ -17,7 +17,7 @@ use crate::candidacy::hook::{self, Cut, Hook};
 use crate::candidacy::machine::{Machine, Uncleared};
 use crate::candidacy::promise::Promise;
 use crate::candidacy::signals::Signals;
-use crate::candidacy::{before, say};
+use crate::candidacy::{NOT_GIVEN_BACK, before, outlast, say};
 use crate::office::{Asked, Office};
 
 /// What all terms have in common.
@@ -212,7 +212,7 @@ impl Terms<'_> {
             let end = before(leadership.deadline(), self.election.timing().kill()).min(patience);
             let left = end - clock::now();
             if left.is_zero() {
-                say!(false, "nobody has said POST /stopped: the seat is not given back, it is free when the lease has ended");
+                say!(false, "nobody has said POST /stopped: {NOT_GIVEN_BACK}");
                 return Work::MayGoOn;
             }
             tokio::select! {
@@ -242,7 +242,7 @@ impl Terms<'_> {
             && let Some(line) = &self.wanted.candidacy.on_lost
             && let Err(why) = self.hook(line, &leadership).run_after().await
         {
-            say!(false, "--on-lost: {why}; the seat is not given back, it is free when the lease has ended");
+            say!(false, "--on-lost: {why}; {NOT_GIVEN_BACK}");
             work = Work::MayGoOn;
         }
         match work {
@@ -259,18 +259,7 @@ impl Terms<'_> {
                     tracing::info!(%why, "not released");
                 }
             }
-            Work::MayGoOn => {
-                let watcher = leadership.watcher();
-                drop(leadership);
-                // Until then somebody may act on what we have said: contending again, or an exit that frees the seat, would be too early.
-                loop {
-                    let left = watcher.deadline() - clock::now();
-                    if left.is_zero() {
-                        return;
-                    }
-                    tokio::time::sleep(left).await;
-                }
-            }
+            Work::MayGoOn => outlast(leadership).await,
             Work::IsLeftAlone => drop(leadership),
         }
     }

@@ -1,9 +1,9 @@
 //! When a command is run again, and what is run before and after it.
 
-use incumbent_testbed::eventually;
+use incumbent_testbed::{Redis, Server as _, eventually};
 use rustix::process::Signal;
 
-use crate::shell::ends;
+use crate::shell::{ends, text};
 use crate::world::{Hold, World};
 
 const FAST: [&str; 2] = ["--back-off", "1ms"];
@@ -48,6 +48,20 @@ fn hooks_run_before_the_command_and_after_it_while_the_seat_is_held() {
     assert_eq!(words, ["elected", "led", "runs", "lost", "led"], "{log}");
     let tokens: Vec<&str> = log.lines().filter_map(|it| it.split(' ').nth(1)).collect();
     assert!(tokens.iter().all(|it| *it == tokens[0]), "{log}");
+}
+
+/// As with a program beside a sidecar, what the hook should have taken down may still be there.
+#[test]
+fn a_seat_whose_last_hook_fails_is_not_given_back_but_free_when_the_lease_has_ended() {
+    let world = World::new(Hold::Group);
+    let redis = Redis::debian().start().unwrap();
+    let (url, state) = (format!("redis://{}/hooks", redis.address()), world.path("state"));
+    let options = ["--on", &url, "--state-dir", state.to_str().unwrap(), "--ttl", "2s", "--on-lost", "exit 1"];
+    let output = ends(world.run(&options, "echo runs"), 0);
+    assert!(text(&output.stderr).contains("--on-lost: ") && text(&output.stderr).contains("not given back"), "{output:?}");
+    ends(world.run(&options[..6], "echo runs"), 0);
+    let history = text(&ends(world.incumbent(&["history", "job", "--on", &url]), 0).stdout).to_owned();
+    assert_eq!(history.matches("lease expired").count(), 1, "{history}");
 }
 
 #[test]
