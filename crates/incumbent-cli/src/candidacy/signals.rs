@@ -1,10 +1,15 @@
 //! The signals that a process gets which contends: those that ask it to end, and those that are meant for the command that it runs.
 
+use std::time::{Duration, Instant};
+
 use rustix::process::Signal;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
 use crate::exit::Exit;
 use crate::failure::Failure;
+
+/// So soon after the first, the same signal is the same word: whoever tells a process and then its group, as `timeout` does, is heard twice.
+const ECHO_WITHIN: Duration = Duration::from_secs(1);
 
 /// Somebody wants this process to end.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -29,6 +34,7 @@ pub(crate) enum Heard {
 /// Listens for all of them.
 pub(crate) struct Signals {
     streams: Vec<(Signal, Stream)>,
+    echoes: Echoes,
 }
 
 impl Signals {
@@ -44,7 +50,7 @@ impl Signals {
             (Signal::WINCH, SignalKind::window_change()),
         ];
         let streams = all.into_iter().map(|(name, kind)| signal(kind).map(|stream| (name, stream))).collect::<Result<_, _>>();
-        streams.map(|streams| Signals { streams }).map_err(|wrong| Failure::Io {
+        streams.map(|streams| Signals { streams, echoes: Echoes::default() }).map_err(|wrong| Failure::Io {
             what: format!("cannot listen for signals: {wrong}"),
             hint: "free a file descriptor and try again",
         })
@@ -52,8 +58,21 @@ impl Signals {
 
     /// The next one.
     pub(crate) async fn next(&mut self) -> Heard {
+        loop {
+            match self.any().await {
+                end @ (Signal::TERM | Signal::INT | Signal::QUIT) => {
+                    if !self.echoes.is_one(end, Instant::now()) {
+                        return Heard::Told(Told(end));
+                    }
+                }
+                passed => return Heard::Passed(passed),
+            }
+        }
+    }
+
+    async fn any(&mut self) -> Signal {
         let streams = &mut self.streams;
-        let signal = std::future::poll_fn(|context| {
+        std::future::poll_fn(|context| {
             for (signal, stream) in streams.iter_mut() {
                 if stream.poll_recv(context).is_ready() {
                     return std::task::Poll::Ready(*signal);
@@ -61,11 +80,7 @@ impl Signals {
             }
             std::task::Poll::Pending
         })
-        .await;
-        match signal {
-            Signal::TERM | Signal::INT | Signal::QUIT => Heard::Told(Told(signal)),
-            passed => Heard::Passed(passed),
-        }
+        .await
     }
 
     /// The next that asks to end. The others have nobody to go to, and a hang-up then ends it too.
@@ -77,5 +92,34 @@ impl Signals {
                 Heard::Passed(_) => {}
             }
         }
+    }
+}
+
+/// Tells a second word from the echo of the first.
+#[derive(Default)]
+struct Echoes(Option<(Signal, Instant)>);
+
+impl Echoes {
+    fn is_one(&mut self, signal: Signal, now: Instant) -> bool {
+        let is_one = self.0.is_some_and(|(first, at)| first == signal && now < at + ECHO_WITHIN);
+        if !is_one {
+            self.0 = Some((signal, now));
+        }
+        is_one
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_signal_within_a_second_is_an_echo_and_another_or_a_later_one_is_not() {
+        let (mut echoes, begin) = (Echoes::default(), Instant::now());
+        let mut heard = |signal, ms| !echoes.is_one(signal, begin + Duration::from_millis(ms));
+        assert!(heard(Signal::TERM, 0));
+        assert!(!heard(Signal::TERM, 0) && !heard(Signal::TERM, 999), "echoes of the first");
+        assert!(heard(Signal::TERM, 1000), "said again");
+        assert!(heard(Signal::INT, 1001), "another");
     }
 }

@@ -115,7 +115,20 @@ fn told_twice_it_kills_at_once() {
     run.hear("ready");
     run.signal(Signal::TERM);
     run.hear("deaf");
-    run.signal(Signal::TERM);
+    run.signal(Signal::INT);
     run.ends(137);
+    world.nothing_lives();
+}
+
+#[test]
+fn under_timeout_which_tells_it_and_its_group_the_command_drains() {
+    let world = World::new(Hold::Group);
+    let run =
+        world.run(&["--grace", "1h"], "trap 'sleep 0.3; echo drained; exit 9' TERM; echo ready; while :; do sleep 0.05; done");
+    let mut command = std::process::Command::new("timeout");
+    command.args(["--preserve-status", "3"]).arg(run.get_program()).args(run.get_args()).current_dir(world.path(""));
+    command.env("XDG_RUNTIME_DIR", world.runtime());
+    let output = ends(command, 9);
+    assert_eq!(text(&output.stdout), "ready\ndrained\n");
     world.nothing_lives();
 }
