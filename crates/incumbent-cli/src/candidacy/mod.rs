@@ -63,7 +63,7 @@ pub(crate) struct CandidacyArguments {
     /// What this process publishes while it leads: an address, for example
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub(crate) value: String,
-    /// Where locks of this machine are kept; else /var/lib/incumbent for root, and incumbent in the XDG state folder for others
+    /// Where locks of this machine are kept, unless elections are files, which have them beside them; else /var/lib/incumbent/run for root, and incumbent/run in the XDG state folder for others
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
     /// Say nothing but errors
@@ -217,7 +217,14 @@ pub(crate) async fn outlast(leadership: Leadership) {
 pub(crate) fn state_directory(wanted: &CandidacyArguments, target: &Target) -> Result<PathBuf, Failure> {
     let place = target.place()?;
     let directory = match (&wanted.state_dir, place.scheme()) {
-        (_, "file") => Files::directory_of(&place),
+        (None, "file") => Files::directory_of(&place),
+        // Others would contend elsewhere, or beside each other under different locks.
+        (Some(directory), "file") => {
+            let directory = directory.display();
+            return Err(usage(format!(
+                "--state-dir: elections in files have their locks beside them: name that directory with --on file:{directory}, to all who contend"
+            )));
+        }
         (Some(directory), _) => Ok(directory.clone()),
         (None, _) => usual_directory().map(|it| it.join("run")),
     };
@@ -257,7 +264,7 @@ pub(crate) fn claim_identity(directory: &Path, wanted: &CandidacyArguments, targ
 pub(crate) fn unwritable(path: &Path, why: &std::io::Error) -> Failure {
     Failure::Io {
         what: format!("cannot write to {}: {why}", path.display()),
-        hint: "name a directory of this user's with --state-dir, or with the URL if the engine is file:",
+        hint: "name a directory of this user's: with --on file:DIR if elections are files, as they are without --on, and else with --state-dir",
     }
 }
 

@@ -32,6 +32,7 @@ fn a_wrong_command_line_is_120_and_nothing_is_run() {
         (&["--grace", "soon"], "1m30s"),
         (&["--config", "wrong.toml"], "unknown field"),
         (&["--on", "peers://127.0.0.1:1,127.0.0.1:2/group"], "must be a member: add me=N"),
+        (&["--state-dir", "elsewhere"], "with --on file:elsewhere"),
     ] {
         std::fs::write(world.path("wrong.toml"), "tll = \"3s\"\n").unwrap();
         let output = ends(world.run(options, "touch ran"), 120);

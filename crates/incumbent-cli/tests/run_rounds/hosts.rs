@@ -262,10 +262,13 @@ fn start(way: Option<&Way>, command: &std::process::Command) -> Contender {
 }
 
 fn supervise(records: &std::path::Path, name: &str, url: &str, mark: &str, size: u32) -> std::process::Command {
-    let state = records.with_file_name(format!("state-{name}"));
     let recorder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/run_rounds/recorder.pl");
     let mut command = shell::incumbent(&["run", "job", "--on", url, "--ttl", TTL, "--identity", name]);
-    command.arg("--state-dir").arg(state).args(["--grace", "200ms", "--restart", "always", "--back-off", "20ms", "--"]);
+    // Elections in files have the locks beside them.
+    if !url.starts_with("file:") {
+        command.arg("--state-dir").arg(records.with_file_name(format!("state-{name}")));
+    }
+    command.args(["--grace", "200ms", "--restart", "always", "--back-off", "20ms", "--"]);
     command.args(["env", &format!("{MARK}={mark}"), "perl", recorder]).arg(records).arg(name).arg(size.to_string());
     command
 }

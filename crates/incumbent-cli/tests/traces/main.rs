@@ -276,10 +276,10 @@ fn mistakes_are_told_and_those_of_the_environment_keep_no_node_from_serving() {
 #[test]
 fn a_candidacy_is_a_trace_that_the_command_may_go_on_with() {
     let (collector, folder) = (Collector::start(0, None), tempfile::tempdir().unwrap());
-    let (state, seen) = (folder.path().join("state"), folder.path().join("seen"));
+    let seen = folder.path().join("seen");
     let url = format!("file:{}", folder.path().join("elections").display());
     let mut command = quiet(incumbent(&["run", "nightly", "--on", &url, "--identity", "web-1", "--otlp", &collector.url()]));
-    command.arg("--state-dir").arg(&state).args(["--", "sh", "-c", "echo $TRACEPARENT > \"$0\"; exit 7"]).arg(&seen);
+    command.args(["--", "sh", "-c", "echo $TRACEPARENT > \"$0\"; exit 7"]).arg(&seen);
     assert_eq!(code(&command.output().unwrap()), 7);
     let spans = collector.spans();
     let (campaign, office) = (&collector.named("campaign")[0], &collector.named("in office")[0]);
@@ -297,8 +297,8 @@ fn a_candidacy_is_a_trace_that_the_command_may_go_on_with() {
 fn a_command_that_is_told_to_end_is_told_why() {
     let (collector, folder) = (Collector::start(0, None), tempfile::tempdir().unwrap());
     let url = format!("file:{}", folder.path().join("elections").display());
-    let mut command = quiet(incumbent(&["run", "nightly", "--on", &url, "--otlp", &collector.url(), "--state-dir"]));
-    command.arg(folder.path().join("state")).args(["--", "sh", "-c", "echo begun; exec sleep 600"]);
+    let mut command = quiet(incumbent(&["run", "nightly", "--on", &url, "--otlp", &collector.url()]));
+    command.args(["--", "sh", "-c", "echo begun; exec sleep 600"]);
     let leading = Contender::start(&command).unwrap();
     leading.hear("the command", |line| line == "begun");
     leading.stop().unwrap();
