@@ -452,7 +452,7 @@ fn whoever_was_evicted_by_force_has_not_said_that_its_command_is_dead() {
     let alpha = stage.boot_and_fall_silent("alpha", &stage.by_our_agent());
     let body = r#"{"force":true}"#;
     let request = format!(
-        "POST /v1/elections/job/evict HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        "POST /v1/elections/job/evict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
         body.len()
     );
     let mut stream = TcpStream::connect(places.addresses[0].0).unwrap();
@@ -506,6 +506,7 @@ fn what_is_wrong_with_a_fence_is_said_in_one_line() {
         assert!(complaint.contains(says), "{complaint}");
         assert!(complaint.starts_with("error: ") && !complaint.contains("password"), "{complaint}");
     }
+    ends(incumbent(&[&run, &["--", "true"][..]].concat()), 0);
     assert!(stage.confirm(&["--token", "7"], 2).contains("no leadership 7"));
     assert!(stage.confirm(&["--token", "7", "--host", "a"], 2).contains("cannot be used with"));
     assert!(stage.confirm(&["--yes"], 0).contains("nothing to confirm"));

@@ -177,7 +177,12 @@ pub(super) async fn evict(petition: &Petition, election: String, body: Body<'_>)
         return Err(Failure::malformed("by force there is nothing to wait for", "leave after_tenure out, or force"));
     }
     let token = token_or_present(petition, &election, body).await?;
-    done(petition, Command::Evict(Evict { election, token, reason: body.text("by") })).await
+    // Nothing that is said here may read as if the holder had given the seat back.
+    let reason = match body.text("by") {
+        by if by.is_empty() => String::new(),
+        by => format!("evicted by force: {by}"),
+    };
+    done(petition, Command::Evict(Evict { election, token, reason })).await
 }
 
 async fn wish(petition: &Petition, election: String, body: Body<'_>, demand: Demand) -> Result<Value, Failure> {

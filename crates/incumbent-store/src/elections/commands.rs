@@ -1,8 +1,6 @@
 //! What may be asked of an election, one function each: checks first, then the change in its room.
 
 use alloc::boxed::Box;
-use alloc::format;
-use alloc::string::String;
 
 use super::room::{Parting, Room, incarnation_above};
 use super::{INCARNATION_MAX, TERM_BITS, Unknown};
@@ -71,12 +69,9 @@ impl Store {
 
     pub(crate) fn evict(&mut self, stamp: Stamp, asked: &Evict) -> Result<Reply, Refusal> {
         self.check_text(&asked.reason)?;
-        // It has not given the seat back, so it may still be at work: nothing that is said here may read as if it had, and a holder that heeds a wish says "evicted".
-        let mut reason = String::from("evicted by force");
-        if !asked.reason.is_empty() {
-            reason = format!("{reason}: {}", asked.reason);
-        }
-        let parting = Parting { reason: &reason, to: "", unclean: true };
+        // It has not given the seat back, so it may still be at work: a holder that heeds a wish says "evicted".
+        let reason = if asked.reason.is_empty() { "evicted by force" } else { &asked.reason };
+        let parting = Parting { reason, to: "", unclean: true };
         if !self.part(stamp, &asked.election, asked.token, &parting)? {
             return Err(Refusal::NotInOffice(asked.token));
         }
