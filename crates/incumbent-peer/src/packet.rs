@@ -117,6 +117,8 @@ pub struct Passport {
     pub generation: u64,
     /// Drawn anew by every process: two with the same id differ in it.
     pub nonce: u64,
+    /// How its group began, if that is told apart and it knows.
+    pub origin: Option<[u8; 16]>,
 }
 
 /// The answer to a [`Hello`].

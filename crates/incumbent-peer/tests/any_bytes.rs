@@ -33,7 +33,7 @@ fn seeds() -> Vec<Vec<u8>> {
     let (term, sent) = (Term::MAX, Instant::from_nanos(u64::MAX));
     let vote = OfficeMessage::VoteRequest { term, round: Round::Real, released: Term(1), sent };
     let lap = Lap::Election { initiator: NodeId(3), ids: vec![NodeId(1), NodeId(9)], term, hops: 4 };
-    let passport = Passport { id: NodeId(1), directory: [1; 16], generation: 1, nonce: 1 };
+    let passport = Passport { id: NodeId(1), directory: [1; 16], generation: 1, nonce: 1, origin: None };
     let hello = Hello {
         version: 1,
         oldest: 1,

@@ -193,7 +193,7 @@ async fn a_caller_is_the_node_that_its_certificate_names() {
     let mut two = lines(2, &at[1], &[(1, at[0].clone())]);
     two.security = tls(&certificates, two_own);
     let two = Node::open(two).await;
-    let passport = Passport { id: NodeId(1), directory: [1; 16], generation: 1, nonce: 1001 };
+    let passport = Passport { id: NodeId(1), directory: [1; 16], generation: 1, nonce: 1001, origin: None };
     let hello = Packet::Hello(Hello {
         version: VERSION,
         oldest: VERSION,

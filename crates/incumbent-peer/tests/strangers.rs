@@ -7,7 +7,7 @@ use group::{LONG, Node, addresses, lines, word};
 use incumbent_peer::packet::{
     FRAME_MAX, Freight, GREETING_MAX, Hello, Lane, MEMBER_FRAME_MAX, Mail, Packet, Passport, Pulse, Purpose, Role, Route, VERSION,
 };
-use incumbent_peer::switchboard::{Arrival, Known};
+use incumbent_peer::switchboard::{Arrival, Known, Lines};
 use incumbent_protocol::protocol::NodeId;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -18,7 +18,7 @@ const PREAMBLE: &[u8] = b"INo1";
 
 /// Node 1 as node 2 expects it.
 fn hello() -> Hello {
-    let passport = Passport { id: NodeId(1), directory: [1; 16], generation: 1, nonce: 1001 };
+    let passport = Passport { id: NodeId(1), directory: [1; 16], generation: 1, nonce: 1001, origin: None };
     Hello {
         version: VERSION,
         oldest: VERSION,
@@ -31,7 +31,7 @@ fn hello() -> Hello {
 }
 
 fn as_member(change: impl FnOnce(&mut Passport)) -> Hello {
-    let mut passport = Passport { id: NodeId(1), directory: [1; 16], generation: 1, nonce: 1001 };
+    let mut passport = Passport { id: NodeId(1), directory: [1; 16], generation: 1, nonce: 1001, origin: None };
     change(&mut passport);
     Hello { role: Role::Member(passport), ..hello() }
 }
@@ -206,6 +206,30 @@ async fn a_memory_that_is_not_the_one_known_is_refused() {
     assert!(said.contains("it was restored from a copy"), "{said}");
     let (_second, welcome) = Stranger::greeting(&node, as_member(|it| (it.generation, it.nonce) = (8, 5))).await;
     assert!(matches!(welcome, Packet::Welcome(_)));
+}
+
+#[tokio::test]
+async fn who_began_otherwise_is_refused_and_who_does_not_know_is_believed() {
+    let (_ports, at) = addresses::<2>();
+    let mut node = Node::open(Lines { origin: Some([4; 16]), ..lines(2, &at[1], &[(1, at[0].clone())]) }).await;
+    let said = refusal(&node, as_member(|it| it.origin = Some([5; 16]))).await;
+    assert!(said.contains("node 1 is of another cluster named \"blue\" than node 2"), "{said}");
+    for origin in [None, Some([4; 16])] {
+        let (member, welcome) = Stranger::greeting(&node, as_member(|it| it.origin = origin)).await;
+        assert!(matches!(welcome, Packet::Welcome(it) if it.passport.origin == Some([4; 16])));
+        node.up(1).await;
+        drop(member);
+        node.down(1).await;
+    }
+    // A newcomer learns it later, and hangs up on those with whom it should not have spoken.
+    let (mut newcomer, _ports) = two().await;
+    let (mut other, welcome) = Stranger::greeting(&newcomer, as_member(|it| it.origin = Some([5; 16]))).await;
+    assert!(matches!(welcome, Packet::Welcome(_)));
+    newcomer.up(1).await;
+    newcomer.board.set_origin([4; 16]);
+    other.is_hung_up_on().await;
+    let said = refusal(&newcomer, as_member(|it| it.origin = Some([5; 16]))).await;
+    assert!(said.contains("another cluster"), "{said}");
 }
 
 #[tokio::test]

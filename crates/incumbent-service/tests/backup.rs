@@ -64,8 +64,12 @@ async fn win(handle: &Handle, session: u64) -> u64 {
 /// The cluster that begins with these directories.
 fn revive(directories: &Path, cluster: &str) -> Vec<Node> {
     let ports: Vec<Port> = (0..3).map(|_| Port::free().expect("a port")).collect();
+    (0..3).map(|at| start(directories, cluster, at, &ports)).collect()
+}
+
+fn start(directories: &Path, cluster: &str, at: usize, ports: &[Port]) -> Node {
     let address = |at: usize| format!("127.0.0.1:{}", ports[at].number());
-    let config = |at: usize| Config {
+    let config = Config {
         cluster: cluster.to_owned(),
         me: id(at),
         listen: address(at),
@@ -73,7 +77,18 @@ fn revive(directories: &Path, cluster: &str) -> Vec<Node> {
         settings: patient(),
         ..Config::alone(directories.join(at.to_string()))
     };
-    (0..3).map(|at| Node::start(config(at)).expect("starts")).collect()
+    Node::start(config).expect("starts")
+}
+
+/// What the node says of its lines when both others have refused it.
+async fn refused_by_both(node: &Node) -> Vec<String> {
+    soon("both have refused it", || async {
+        let lines = node.handle().status().await.expect("it runs").lines;
+        let refused = |it: &String| it.contains("is of another cluster named");
+        let why: Vec<String> = lines.into_iter().filter_map(|it| it.trouble).filter(refused).collect();
+        (why.len() == 2).then_some(why)
+    })
+    .await
 }
 
 fn snapshot_in(directory: &Path) -> Vec<u8> {
@@ -203,4 +218,40 @@ async fn what_cannot_be_restored_is_refused_and_leaves_nothing_behind() {
     assert!(foreign.is_err(), "{foreign:?}");
     let node = Node::start(Config { cluster: "new".to_owned(), settings: patient(), ..Config::alone(&target) }).expect("starts");
     assert_eq!(value(&node.handle(), "a").await.as_deref(), Some("1"));
+}
+
+#[tokio::test]
+async fn a_node_that_began_with_another_backup_or_with_none_is_refused_by_the_others() {
+    let place = tempfile::tempdir().expect("a directory");
+    let old = Node::start(Config { settings: patient(), ..Config::alone(place.path().join("old")) }).expect("starts");
+    done(old.handle().submit(put("a", "1")).await);
+    let [first, second] = ["first", "second"].map(|it| place.path().join(it));
+    back_up(&old.handle(), &first).await;
+    done(old.handle().submit(put("after", "1")).await);
+    back_up(&old.handle(), &second).await;
+    // The odd node has the older backup, the younger one, and none.
+    for (number, (odd, others)) in
+        [(Some(&first), Some(&second)), (Some(&second), Some(&first)), (Some(&first), None)].into_iter().enumerate()
+    {
+        let cluster = format!("new-{number}");
+        let directories = place.path().join(&cluster);
+        for (at, file) in [others, others, odd].into_iter().enumerate() {
+            if let Some(file) = file {
+                restore(file, &directories.join(at.to_string()), &wanted(&cluster, at)).expect("restored");
+            }
+        }
+        let ports: Vec<Port> = (0..3).map(|_| Port::free().expect("a port")).collect();
+        let two: Vec<Node> = (0..2).map(|at| start(&directories, &cluster, at, &ports)).collect();
+        let written =
+            || async { Some(two[0].handle().submit(put("b", "2")).await).filter(|it| matches!(it, Outcome::Done { .. })) };
+        done(soon("a write", written).await);
+        let odd = start(&directories, &cluster, 2, &ports);
+        refused_by_both(&odd).await;
+        let role = *odd.handle().role().borrow();
+        assert!(role.leader.is_none(), "{role:?}");
+        // A majority goes on, and is what it was restored from.
+        let after = if others == Some(&second) { Some("1") } else { None };
+        assert_eq!(value(&two[1].handle(), "after").await.as_deref(), after);
+        assert_eq!(value(&two[1].handle(), "b").await.as_deref(), Some("2"));
+    }
 }

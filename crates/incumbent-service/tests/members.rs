@@ -19,6 +19,7 @@ use incumbent_client::failure::Ended;
 use incumbent_peer::switchboard::Peer;
 use incumbent_protocol::protocol::NodeId;
 use incumbent_service::log::sim::{SimDisk, Weather};
+use incumbent_service::replica::Settings;
 use incumbent_service::server::{Beginning, Config, End, Handle, Node, Outcome, Unattended};
 use incumbent_testbed::port::Port;
 use tempfile::TempDir;
@@ -365,4 +366,61 @@ async fn clients_find_the_members_and_operators_the_leader() {
     .await;
     town.equal().await;
     assert!(Path::new(&town.directories.path().join("1")).exists());
+}
+
+#[tokio::test]
+async fn a_node_that_began_alone_does_not_go_on_alone_beside_others_that_it_is_told_of() {
+    let mut town = Town::found();
+    done(town.handle(1).submit(put("a", "1")).await);
+    let second = Peer { id: NodeId(2), address: town.config(2).listen };
+    let told = Config { peers: vec![second], ..town.config(1) };
+    town.nodes.remove(&1);
+    let why = Node::start(told.clone()).expect_err("refused").to_string();
+    assert!(why.contains("the only member") && why.contains("told of 2") && why.contains("cluster add"), "{why}");
+    // Once the other was added, it may be told of it.
+    town.start(1);
+    town.grow(2).await;
+    town.nodes.remove(&1);
+    town.nodes.insert(1, Node::start(told).expect("starts"));
+    assert_eq!(value(&town.handle(1), "a").await.as_deref(), Some("1"));
+}
+
+#[tokio::test]
+async fn a_node_whose_fellow_founders_were_removed_starts_with_the_words_that_it_began_with() {
+    let mut town = Town::found();
+    town.nodes.remove(&1);
+    let settings = Settings { snapshot_entries: 5, entries_kept: 1, ..patient() };
+    let listens = [1, 2].map(|node| town.config(node).listen);
+    let directories = tempfile::tempdir().expect("a directory");
+    let founder = |at: usize| Config {
+        me: NodeId(at as u32 + 1),
+        listen: listens[at].clone(),
+        peers: vec![Peer { id: NodeId(2 - at as u32), address: listens[1 - at].clone() }],
+        settings: settings.clone(),
+        ..Config::alone(directories.path().join(at.to_string()))
+    };
+    for at in 0..2 {
+        town.nodes.insert(at as u32 + 1, Node::start(founder(at)).expect("starts"));
+    }
+    soon("the second is gone", || async { Some(town.remove(2, false).await).filter(|it| matches!(it, Attended::Member(_))) })
+        .await;
+    town.nodes.remove(&2);
+    let alone = town.handle(1);
+    // Nothing in its log says any more that there was another.
+    for number in 0.. {
+        done(
+            soon("a write", || async {
+                Some(alone.submit(put("a", &number.to_string())).await).filter(|it| matches!(it, Outcome::Done { .. }))
+            })
+            .await,
+        );
+        let status = alone.status().await.expect("it runs");
+        if status.roll.voters().len() == 1 && status.first > status.last - 3 && number > 20 {
+            break;
+        }
+    }
+    drop(alone);
+    town.nodes.remove(&1);
+    let node = Node::start(founder(0)).expect("starts");
+    assert!(value(&node.handle(), "a").await.is_some());
 }

@@ -99,6 +99,8 @@ pub(super) async fn start_on(archive: Archive, plan: Plan) -> Result<(Node, mpsc
         me: plan.me,
         directory: archive.directory_id(),
         generation: archive.generation(),
+        // Who elects has no data that began somewhere.
+        origin: None,
         nonce: nonce(),
         listen: plan.listen.clone(),
         peers: peers_of(&roll, plan.me),

@@ -52,7 +52,7 @@ fn messages() -> Vec<Message> {
 }
 
 fn passport() -> Passport {
-    Passport { id: NodeId(3), directory: [7; 16], generation: u64::MAX, nonce: 99 }
+    Passport { id: NodeId(3), directory: [7; 16], generation: u64::MAX, nonce: 99, origin: None }
 }
 
 fn hello(role: Role, purpose: Purpose) -> Packet {
@@ -72,6 +72,7 @@ fn packets() -> Vec<Packet> {
         hello(Role::Member(passport()), Purpose::Lane(Lane::Urgent)),
         hello(Role::Guest, Purpose::Lane(Lane::Bulk)),
         hello(Role::Member(passport()), Purpose::Knock),
+        hello(Role::Member(Passport { origin: Some([8; 16]), ..passport() }), Purpose::Knock),
         Packet::Welcome(Welcome { version: 1, passport: passport(), settings: String::new() }),
         Packet::Refusal { why: "no".into() },
         Packet::Pulse(Pulse { sent: 1, echo: u64::MAX, held: 3, hears }),

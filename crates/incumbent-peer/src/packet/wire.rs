@@ -73,6 +73,9 @@ struct Member {
     generation: u64,
     #[prost(fixed64, tag = "4")]
     nonce: u64,
+    /// Empty if it has none.
+    #[prost(bytes = "vec", tag = "5")]
+    origin: Vec<u8>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -297,18 +300,22 @@ impl TryFrom<Hello> for ours::Hello {
 }
 
 impl From<Passport> for Member {
-    fn from(Passport { id, directory, generation, nonce }: Passport) -> Member {
-        Member { id: id.0, directory: directory.to_vec(), generation, nonce }
+    fn from(Passport { id, directory, generation, nonce, origin }: Passport) -> Member {
+        let origin = origin.map(Vec::from).unwrap_or_default();
+        Member { id: id.0, directory: directory.to_vec(), generation, nonce, origin }
     }
 }
 
 impl TryFrom<Member> for Passport {
     type Error = Malformed;
 
-    fn try_from(Member { id, directory, generation, nonce }: Member) -> Result<Passport, Malformed> {
-        let directory = <[u8; 16]>::try_from(directory)
-            .map_err(|given| Malformed::Unknown { what: "identity of a directory, by its length", value: given.len() as u64 })?;
-        Ok(Passport { id: NodeId(id), directory, generation, nonce })
+    fn try_from(Member { id, directory, generation, nonce, origin }: Member) -> Result<Passport, Malformed> {
+        let sixteen = |what, bytes: Vec<u8>| {
+            <[u8; 16]>::try_from(bytes).map_err(|given| Malformed::Unknown { what, value: given.len() as u64 })
+        };
+        let directory = sixteen("identity of a directory, by its length", directory)?;
+        let origin = if origin.is_empty() { None } else { Some(sixteen("origin of a group, by its length", origin)?) };
+        Ok(Passport { id: NodeId(id), directory, generation, nonce, origin })
     }
 }
 

@@ -136,8 +136,11 @@ async fn weigh(exchange: &Exchange, peer: NodeId, fault: &Fault) {
     }
 }
 
-/// Complains about what will not go away by itself.
+/// Notes why there is no line, and complains about what will not go away by itself.
 fn lament(exchange: &Exchange, peer: NodeId, remote: &str, fault: &Fault) {
+    if let Some(post) = exchange.board().posts.get_mut(&peer).filter(|it| it.urgent.connection.is_none()) {
+        post.trouble = Some(fault.to_string());
+    }
     let cause = match fault {
         Fault::Malformed(_) | Fault::Misplaced(_) => "malformed",
         Fault::Insecure(_) => "insecure",
@@ -210,7 +213,7 @@ struct Wait {
 
 impl Wait {
     fn new(exchange: &Exchange, peer: NodeId) -> Wait {
-        let seed = exchange.passport.nonce ^ u64::from(peer.0).rotate_left(32);
+        let seed = exchange.nonce() ^ u64::from(peer.0).rotate_left(32);
         Wait { next: WAIT_MIN, max: exchange.patience.clamp(Duration::from_millis(50), WAIT_MAX), chance: Chance::new(seed) }
     }
 

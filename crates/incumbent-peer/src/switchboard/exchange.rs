@@ -36,7 +36,8 @@ const FAREWELL: Duration = Duration::from_millis(250);
 
 pub(super) struct Exchange {
     pub(super) cluster: String,
-    pub(super) passport: Passport,
+    /// Which process this is.
+    identity: Passport,
     pub(super) guard: Guard,
     pub(super) patience: Duration,
     pub(super) arrivals: mpsc::Sender<Arrival>,
@@ -51,6 +52,8 @@ pub(super) struct Exchange {
 /// What changes.
 pub(super) struct Board {
     pub(super) settings: String,
+    /// How the group began: a newcomer learns it later.
+    origin: Option<[u8; 16]>,
     pub(super) posts: BTreeMap<NodeId, Post>,
     pub(super) known: BTreeMap<NodeId, Memory>,
     pub(super) banished: BTreeMap<NodeId, String>,
@@ -90,6 +93,7 @@ impl Exchange {
             lines.known.iter().map(|it| (it.id, Memory { directory: it.directory, generation: it.generation, nonce: None }));
         let board = Board {
             settings: lines.settings.clone(),
+            origin: lines.origin,
             posts: BTreeMap::new(),
             known: known.collect(),
             banished: BTreeMap::new(),
@@ -105,7 +109,7 @@ impl Exchange {
         };
         Arc::new(Exchange {
             cluster: lines.cluster.clone(),
-            passport: lines.passport(),
+            identity: lines.passport(),
             guard,
             patience: lines.patience,
             arrivals,
@@ -118,7 +122,16 @@ impl Exchange {
     }
 
     pub(super) fn me(&self) -> NodeId {
-        self.passport.id
+        self.identity.id
+    }
+
+    pub(super) fn nonce(&self) -> u64 {
+        self.identity.nonce
+    }
+
+    /// As it is shown to others.
+    pub(super) fn passport(&self, board: &Board) -> Passport {
+        Passport { origin: board.origin, ..self.identity }
     }
 
     /// Nothing is left half-changed by a panic of ours, as none is thrown while it is held.
@@ -150,7 +163,8 @@ impl Exchange {
         let id = {
             let mut board = self.board();
             if !board.reaches(to) {
-                return Err(AskError::Unreachable(format!("node {to} cannot be reached")));
+                let why = board.posts.get(&to).and_then(|it| it.trouble.as_ref()).map(|it| format!(": {it}"));
+                return Err(AskError::Unreachable(format!("node {to} cannot be reached{}", why.unwrap_or_default())));
             }
             if board.questions.len() >= QUESTIONS_MAX {
                 return Err(AskError::Unreachable(format!("{QUESTIONS_MAX} questions wait for answers already")));
@@ -186,14 +200,18 @@ impl Exchange {
         self.board().settings = settings;
     }
 
+    pub(super) fn set_origin(&self, origin: [u8; 16]) {
+        let mut board = self.board();
+        board.origin = Some(origin);
+        let differs = |post: &&mut Post| post.passport.and_then(|it| it.origin).is_some_and(|it| it != origin);
+        board.posts.values_mut().filter(differs).for_each(Post::hang_up);
+    }
+
     pub(super) fn banish(&self, peer: NodeId, why: &str) {
         let mut board = self.board();
         board.banished.insert(peer, why.to_owned());
         if let Some(post) = board.posts.get_mut(&peer) {
-            for outlet in [&mut post.urgent, &mut post.bulk] {
-                outlet.connection = None;
-                outlet.wake();
-            }
+            post.hang_up();
         }
     }
 
@@ -255,7 +273,7 @@ impl Exchange {
             return Ok(told);
         }
         let another = post.passport.is_some_and(|it| it.nonce != passport.nonce);
-        (post.passport, post.version) = (Some(passport), version);
+        (post.passport, post.version, post.trouble) = (Some(passport), version, None);
         if another && post.up {
             told.push(Arrival::Down { peer });
             post.up = false;
@@ -466,6 +484,7 @@ impl Exchange {
             received: post.received_counts,
             relayed: post.relayed,
             dropped: post.dropped,
+            trouble: post.trouble.clone(),
         };
         board.posts.iter().map(view).collect()
     }

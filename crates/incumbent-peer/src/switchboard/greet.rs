@@ -3,7 +3,7 @@
 use incumbent_protocol::protocol::NodeId;
 use tokio::time::Instant;
 
-use super::exchange::{Board, Exchange};
+use super::exchange::{Board, Exchange, Memory};
 use super::line::Connection;
 use super::stream::Fault;
 use crate::packet::{Hello, Lane, Packet, Passport, Purpose, Role, VERSION, VERSION_OLDEST, Welcome};
@@ -21,13 +21,14 @@ pub(super) enum Admitted {
 
 impl Exchange {
     fn hello(&self, to: NodeId, purpose: Purpose) -> Packet {
+        let board = self.board();
         Packet::Hello(Hello {
             version: VERSION,
             oldest: VERSION_OLDEST,
             cluster: self.cluster.clone(),
-            role: Role::Member(self.passport),
+            role: Role::Member(self.passport(&board)),
             purpose,
-            settings: self.board().settings.clone(),
+            settings: board.settings.clone(),
             to: Some(to),
         })
     }
@@ -75,8 +76,11 @@ impl Exchange {
         connection.version = version;
         match self.admit(hello, connection) {
             Ok(admitted) => {
-                let settings = self.board().settings.clone();
-                connection.write(Packet::Welcome(Welcome { version, passport: self.passport, settings })).await?;
+                let (passport, settings) = {
+                    let board = self.board();
+                    (self.passport(&board), board.settings.clone())
+                };
+                connection.write(Packet::Welcome(Welcome { version, passport, settings })).await?;
                 Ok(admitted)
             }
             Err(fault) => {
@@ -121,7 +125,7 @@ impl Exchange {
         connection.stream.vouches_for(&self.cluster, passport.id)?;
         let board = self.board();
         if passport.id == me {
-            return Err(if passport.nonce == self.passport.nonce {
+            return Err(if passport.nonce == self.nonce() {
                 format!("node {me} has dialled itself: correct its list of peers")
             } else {
                 format!("it calls itself node {me}, as this node does: give each its own id")
@@ -140,7 +144,7 @@ impl Exchange {
 
     /// Whether this process may be the member that it says it is.
     fn check_member(&self, board: &Board, passport: Passport) -> Result<(), String> {
-        let Passport { id, directory, generation, nonce } = passport;
+        let Passport { id, directory, nonce, origin, .. } = passport;
         if let Some(why) = board.banished.get(&id) {
             return Err(why.clone());
         }
@@ -154,23 +158,42 @@ impl Exchange {
                 return Err(format!("node {id} is in use by another live process (with {same}): give each its own id"));
             }
         }
-        let Some(known) = board.known.get(&id) else { return Ok(()) };
-        if known.directory != directory {
-            return Err(format!(
-                "node {id} has come with another directory than it had: what it promised there is forgotten; bring the old one back, or remove it from the \
-                 group and add it with a new id"
-            ));
+        if let Some(known) = board.known.get(&id) {
+            same_memory(known, passport)?;
         }
-        let copied = known.generation == generation && known.nonce.is_some_and(|it| it != nonce);
-        if known.generation > generation || copied {
+        // Who has yet to learn it, or is older than origins, is believed by the name.
+        if let (Some(theirs), Some(ours)) = (origin, self.passport(board).origin)
+            && theirs != ours
+        {
             return Err(format!(
-                "the directory of node {id} is older than it was (opened {generation} times, after {} had been seen): it was restored from a copy, and what \
-                 it promised since is forgotten; remove it from the group and add it with a new id",
-                known.generation
+                "node {id} is of another cluster named {:?} than node {}: the two did not begin with the same members and the same data, so they cannot be joined; \
+                 keep one of them, and begin the nodes of the other anew, from the same backup or by adding them",
+                self.cluster,
+                self.me()
             ));
         }
         Ok(())
     }
+}
+
+/// Whether a member has the directory that it had.
+fn same_memory(known: &Memory, passport: Passport) -> Result<(), String> {
+    let Passport { id, directory, generation, nonce, .. } = passport;
+    if known.directory != directory {
+        return Err(format!(
+            "node {id} has come with another directory than it had: what it promised there is forgotten; bring the old one back, or remove it from the \
+             group and add it with a new id"
+        ));
+    }
+    let copied = known.generation == generation && known.nonce.is_some_and(|it| it != nonce);
+    if known.generation > generation || copied {
+        return Err(format!(
+            "the directory of node {id} is older than it was (opened {generation} times, after {} had been seen): it was restored from a copy, and what \
+             it promised since is forgotten; remove it from the group and add it with a new id",
+            known.generation
+        ));
+    }
+    Ok(())
 }
 
 fn same_settings(theirs: &str, ours: &str) -> Result<(), String> {

@@ -53,6 +53,8 @@ pub struct Lines {
     pub directory: [u8; 16],
     /// How often that directory has been opened.
     pub generation: u64,
+    /// How the group began, where two of one name are to be told apart; none if it is not known (yet). Who began otherwise is refused.
+    pub origin: Option<[u8; 16]>,
     /// Drawn anew by every process.
     pub nonce: u64,
     /// Host and port on which to listen. Port 0 takes any.
@@ -267,6 +269,8 @@ pub struct LineView {
     pub relayed: u64,
     /// What could not be sent, and was lost.
     pub dropped: u64,
+    /// Why it is not connected: what was wrong when that was last tried, if it was.
+    pub trouble: Option<String>,
 }
 
 /// Whether a peer is heard.
@@ -356,6 +360,11 @@ impl Switchboard {
         self.exchange.set_settings(settings);
     }
 
+    /// This node has learned how the group began. Lines to nodes that say otherwise end.
+    pub fn set_origin(&self, origin: [u8; 16]) {
+        self.exchange.set_origin(origin);
+    }
+
     /// Ends the peer's line and refuses it from now on, with the reason.
     pub fn banish(&self, peer: NodeId, why: &str) {
         self.exchange.banish(peer, why);
@@ -386,6 +395,7 @@ impl fmt::Debug for Switchboard {
 
 impl Lines {
     fn passport(&self) -> Passport {
-        Passport { id: self.me, directory: self.directory, generation: self.generation, nonce: self.nonce }
+        let (id, origin) = (self.me, self.origin);
+        Passport { id, directory: self.directory, generation: self.generation, nonce: self.nonce, origin }
     }
 }

@@ -113,6 +113,8 @@ pub(super) struct Post {
     pub(super) round_trip: Option<Duration>,
     /// The other end has hung up on us here, and nothing has been heard of it since.
     pub(super) hung_up: Option<IpAddr>,
+    /// Why there is no line: what was wrong when it was last tried.
+    pub(super) trouble: Option<String>,
     /// There is a reason to dial now.
     pub(super) nudge: Arc<Notify>,
     /// The lane for long packets is wanted.
@@ -140,6 +142,7 @@ impl Post {
             pulse: None,
             round_trip: None,
             hung_up: None,
+            trouble: None,
             nudge: Arc::default(),
             nudge_bulk: Arc::default(),
             dialers: Vec::new(),
@@ -180,6 +183,11 @@ impl Post {
         for dialer in self.dialers.drain(..) {
             dialer.abort();
         }
+        self.hang_up();
+    }
+
+    /// Ends its connections.
+    pub(super) fn hang_up(&mut self) {
         for outlet in [&mut self.urgent, &mut self.bulk] {
             outlet.connection = None;
             outlet.wake();

@@ -29,6 +29,7 @@ pub(crate) fn lines(me: u32, listen: &str, peers: &[(u32, String)]) -> Lines {
         me: NodeId(me),
         directory: [u8::try_from(me).expect("small"); 16],
         generation: 1,
+        origin: None,
         nonce: 1000 + u64::from(me),
         listen: listen.into(),
         peers: peers.iter().map(|(id, address)| Peer { id: NodeId(*id), address: address.clone() }).collect(),

@@ -252,7 +252,8 @@ impl Replica {
         }
         let Some(term) = self.engine.term_at(self.handed) else { return };
         let at = self.engine.time_at(self.handed);
-        let snapshot = Snapshot { index: self.handed, term, at, roll: self.engine.roll().clone() };
+        let origin = self.engine.saved().origin;
+        let snapshot = Snapshot { index: self.handed, term, at, roll: self.engine.roll().clone(), origin };
         self.taking = Some(snapshot.clone());
         out.push(Effect::TakeSnapshot(snapshot));
     }

@@ -6,7 +6,9 @@ use bytes::Bytes;
 use incumbent_protocol::protocol::{NodeId, Term};
 use prost::Message;
 
+use super::content;
 use super::letter::Outline;
+use super::origin::Origin;
 use super::roll::Roll;
 
 /// A position in the log. The first entry of a cluster stands behind its birth, which has the index 1.
@@ -268,6 +270,13 @@ pub struct Entry {
     pub bytes: Bytes,
 }
 
+impl Entry {
+    /// Whether it is about who the members are.
+    pub fn changes_members(&self) -> bool {
+        content::kind(&self.bytes) == Some(content::Kind::Change)
+    }
+}
+
 impl fmt::Debug for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}@{} ({} bytes)", self.index, self.term, self.bytes.len())
@@ -337,6 +346,8 @@ pub struct Snapshot {
     pub at: ClusterTime,
     /// The members at that entry.
     pub roll: Roll,
+    /// How the cluster began; none in what was begun before there were origins.
+    pub origin: Option<Origin>,
 }
 
 /// How long a snapshot is on the disk, and the checksum of those bytes.
@@ -410,7 +421,8 @@ pub struct Recovered {
 impl Recovered {
     /// The start of every member of a new cluster. All of them must be given the same `roll`.
     pub fn birth(roll: Roll) -> Recovered {
-        let snapshot = Snapshot { index: 1, term: Term(1), at: ClusterTime(0), roll };
+        let origin = Some(Origin::empty(&roll));
+        let snapshot = Snapshot { index: 1, term: Term(1), at: ClusterTime(0), roll, origin };
         Recovered {
             vote: Vote { term: Term(1), candidate: None, commit: 1 },
             snapshot,
@@ -421,7 +433,7 @@ impl Recovered {
 
     /// The start of a node that will be added to a cluster that is there already.
     pub fn nothing() -> Recovered {
-        let snapshot = Snapshot { index: 0, term: Term(0), at: ClusterTime(0), roll: Roll::empty() };
+        let snapshot = Snapshot { index: 0, term: Term(0), at: ClusterTime(0), roll: Roll::empty(), origin: None };
         Recovered { vote: Vote::default(), snapshot, extent: Extent::default(), entries: Vec::new() }
     }
 }

@@ -7,6 +7,7 @@ use incumbent_protocol::protocol::{NodeId, Term};
 use prost::Message;
 
 use super::exchange::{ClusterTime, Snapshot};
+use super::origin::Origin;
 use super::roll::Roll;
 
 /// A longer letter is not read. Twice what fits into one by any settings.
@@ -202,6 +203,9 @@ pub(super) struct Outline {
     pub(super) outgoing: Vec<u32>,
     #[prost(uint32, repeated, tag = "7")]
     pub(super) learners_next: Vec<u32>,
+    /// Empty if the cluster has none.
+    #[prost(bytes = "bytes", tag = "8")]
+    pub(super) origin: Bytes,
 }
 
 impl Outline {
@@ -215,6 +219,7 @@ impl Outline {
             learners: ids(snapshot.roll.learners()),
             outgoing: ids(snapshot.roll.outgoing()),
             learners_next: ids(snapshot.roll.learners_next()),
+            origin: snapshot.origin.map(|it| Bytes::copy_from_slice(&it.to_bytes())).unwrap_or_default(),
         }
     }
 
@@ -223,7 +228,8 @@ impl Outline {
         let ids = |ids: &[u32]| ids.iter().copied().map(NodeId).collect::<Vec<_>>();
         let roll = Roll::assemble(ids(&self.voters), ids(&self.learners), ids(&self.outgoing), ids(&self.learners_next)).ok()?;
         let possible = self.index > 0 && self.term > 0 && self.term <= Term::MAX.0;
-        possible.then_some(Snapshot { index: self.index, term: Term(self.term), at: ClusterTime(self.at), roll })
+        let origin = if self.origin.is_empty() { None } else { Some(Origin::from_bytes(&self.origin)?) };
+        possible.then_some(Snapshot { index: self.index, term: Term(self.term), at: ClusterTime(self.at), roll, origin })
     }
 }
 
@@ -284,12 +290,14 @@ mod tests {
     #[test]
     fn an_outline_of_an_impossible_snapshot_is_none() {
         let roll = Roll::of([NodeId(0), NodeId(2)]).expect("two voters");
-        let snapshot = Snapshot { index: 7, term: Term(2), at: ClusterTime(5), roll };
+        let origin = Some(Origin::empty(&roll));
+        let snapshot = Snapshot { index: 7, term: Term(2), at: ClusterTime(5), roll, origin };
         let good = Outline::of(&snapshot);
         assert_eq!(good.snapshot(), Some(snapshot));
         assert_eq!(Outline { voters: vec![], ..good.clone() }.snapshot(), None);
         assert_eq!(Outline { learners: vec![2], ..good.clone() }.snapshot(), None);
         assert_eq!(Outline { term: 0, ..good.clone() }.snapshot(), None);
+        assert_eq!(Outline { origin: Bytes::from_static(b"short"), ..good.clone() }.snapshot(), None);
         assert_eq!(Outline { index: 0, ..good }.snapshot(), None);
     }
 
@@ -333,9 +341,13 @@ mod tests {
             learners: vec![2],
             outgoing: vec![3],
             learners_next: vec![4],
+            origin: Bytes::new(),
         };
         let piece = Piece { term: 2, snapshot: Some(outline), total: 9, offset: 8, bytes: Bytes::from_static(b"s"), checksum: 7 };
         assert_eq!(hex(Body::Piece(piece)), "322308021213080110021803220200012a01023201033a0104180920082a01733507000000");
+        let outline = Outline { origin: Bytes::from_static(b"0123456789abcdef"), ..Outline::default() };
+        let piece = Piece { snapshot: Some(outline), ..Piece::default() };
+        assert_eq!(hex(Body::Piece(piece)), "32141212421030313233343536373839616263646566");
         assert_eq!(
             hex(Body::Have(Have { index: 1, snapshot_term: 2, bytes: 3, refused: true, term: 4 })),
             "3a0a08011002180320012804"

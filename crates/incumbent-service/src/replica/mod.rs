@@ -49,6 +49,7 @@ mod engine;
 mod exchange;
 mod fitness;
 mod letter;
+mod origin;
 mod proposals;
 mod reads;
 mod recovery;
@@ -79,6 +80,7 @@ pub use self::exchange::{
     Role, Snapshot, Step, Tag, Vote, Write,
 };
 pub use self::letter::{LETTER_BYTES_MAX, Promise, promise};
+pub use self::origin::Origin;
 pub use self::recovery::BadStart;
 pub use self::roll::{BadRoll, LEARNERS_MAX, Roll, VOTERS_MAX};
 pub use self::settings::{BadSettings, Lateness, Reads as ReadSettings, Settings};

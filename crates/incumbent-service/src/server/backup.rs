@@ -4,7 +4,7 @@
 //!
 //! **A restored cluster is another cluster** ([`restore`]): it has another name, so neither old nodes nor their directories nor clients that were told the old name are let in; its tokens are above
 //! all that the old one gave, also after the backup; and nobody is believed to lead who led there (`incumbent_store::rebirth` says what is safe, and what an operator must see to). The same file,
-//! restored with the same members, gives every node the same beginning.
+//! restored with the same members, gives every node the same beginning; nodes that began otherwise are known by that, and refused (`replica/origin.rs`).
 
 use std::fmt;
 use std::fs::{self, File};
@@ -19,7 +19,7 @@ use prost::Message;
 
 use super::{keeper, members, opening};
 use crate::log::{Disk, Folder, Identity, Log, Mark, Options, Rejected, SnapshotReader, Snapshots};
-use crate::replica::{ClusterTime, Roll, Snapshot};
+use crate::replica::{ClusterTime, Origin, Roll, Snapshot};
 
 /// A part of a backup on its way has at most so many bytes.
 pub(super) const PIECE: usize = 256 << 10;
@@ -132,9 +132,10 @@ pub fn restore(file: &Path, directory: &Path, wanted: &Restoration) -> Result<Re
         ));
     }
     begin_anew(&mut store, &label, *above)?;
-    // Behind every beginning of a cluster that was never restored: should a node be started with an empty directory by mistake, it learns from the others.
+    // Behind every beginning of a cluster that was never restored.
     let life = u64::from(store.incarnation()) + 1;
-    let birth = Snapshot { index: life, term: Term(life), at: ClusterTime(store.now().as_nanos()), roll };
+    let origin = Some(Origin::restored(&roll, store.digest()));
+    let birth = Snapshot { index: life, term: Term(life), at: ClusterTime(store.now().as_nanos()), roll, origin };
     make(directory, &Identity { cluster: cluster.clone(), node: *node }, *log, &birth, &store)?;
     Ok(Restored { label, revision: store.revision(), incarnation: store.incarnation() })
 }

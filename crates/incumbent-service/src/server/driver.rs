@@ -42,7 +42,7 @@ use super::watchers::Watchers;
 use super::{Addresses, Report, apply, door};
 use crate::http::Annex;
 use crate::log::{DirectoryId, Disk, Known};
-use crate::replica::{Effect, Health, Index, Input, Lane, Place, Replica, Role, Settings, Tag};
+use crate::replica::{Effect, Health, Index, Input, Lane, Origin, Place, Replica, Role, Settings, Tag};
 use work::Work;
 
 /// A node that ends waits so long for a disk that does not answer.
@@ -139,6 +139,8 @@ struct Driver {
     arrived: Option<(Index, Box<Store>)>,
     switchboard: Switchboard,
     cluster: String,
+    /// How that began.
+    origin: Option<Origin>,
     security: Security,
     directory: DirectoryId,
     /// Where the others are.
@@ -192,6 +194,7 @@ impl Driver {
         let (unwatched_in, unwatched) = mpsc::unbounded_channel();
         let nonce = nonce();
         let applied = recovered.snapshot.index;
+        let origin = recovered.snapshot.origin;
         let replica = Replica::start(config.me, nonce, nonce, config.apart(), recovered, clock::now());
         let replica = replica.map_err(NotStarted::Log)?;
         let book = Book::new(config.me, &config.peers, &store);
@@ -201,6 +204,7 @@ impl Driver {
             me: config.me,
             directory: found.directory,
             generation: found.generation,
+            origin: origin.map(Origin::to_bytes),
             nonce,
             listen: config.listen.clone(),
             peers: book.peers(replica.roll(), &[]),
@@ -260,6 +264,7 @@ impl Driver {
             arrived: None,
             switchboard,
             cluster: config.cluster,
+            origin,
             security: config.security,
             directory: found.directory,
             book,
@@ -679,6 +684,7 @@ impl Driver {
             waiting: self.desk.len(),
             lines: self.switchboard.lines(),
             cluster: self.cluster.clone(),
+            origin: self.origin,
             incarnation: self.store.incarnation(),
             members: self.book.recorded.clone(),
             places: self.book.everywhere(),

@@ -28,7 +28,7 @@ use super::inquiry::{NodeReport, Whom};
 use super::members::Members;
 use super::tracer::Tracer;
 use crate::log::{DirectoryId, Known};
-use crate::replica::{Index, Role, Roll, Step};
+use crate::replica::{Index, Origin, Role, Roll, Step};
 
 /// A running node, for whoever wants something of it. Clones are of the same node.
 #[derive(Clone, Debug)]
@@ -218,6 +218,8 @@ pub struct NodeStatus {
     pub lines: Vec<LineView>,
     /// Its cluster.
     pub cluster: String,
+    /// How that began, if it knows.
+    pub origin: Option<Origin>,
     /// Counts the lives of the store.
     pub incarnation: u16,
     /// Where the members are, as the store has it.

@@ -8,6 +8,7 @@ use incumbent_protocol::protocol::NodeId;
 use prost::Message;
 
 use super::handle::NodeStatus;
+use crate::replica::Origin;
 
 /// What is asked. One byte: there is one question.
 const QUESTION: &[u8] = &[1];
@@ -38,6 +39,9 @@ pub(super) struct NodeReport {
     /// Which directory it has.
     #[prost(bytes = "vec", tag = "6")]
     pub(super) directory: Vec<u8>,
+    /// How its cluster began; empty if it does not know.
+    #[prost(bytes = "vec", tag = "7")]
+    pub(super) origin: Vec<u8>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -52,6 +56,12 @@ impl NodeReport {
     /// Whether this node takes part, as it sees it.
     pub(super) fn has(&self, node: NodeId) -> bool {
         self.voters.contains(&node.0) || self.learners.contains(&node.0)
+    }
+
+    /// Whether it is of another cluster of the same name.
+    pub(super) fn began_otherwise(&self, origin: Option<Origin>) -> bool {
+        let theirs = Origin::from_bytes(&self.origin);
+        theirs.is_some() && origin.is_some() && theirs != origin
     }
 }
 
@@ -90,6 +100,7 @@ pub(super) fn report(status: &NodeStatus) -> NodeReport {
         learners: status.roll.learners().iter().map(|it| it.0).collect(),
         members: status.members.iter().map(|(node, it)| Whereabouts { node: node.0, peer: it.peer.clone() }).collect(),
         directory: status.directory.to_vec(),
+        origin: status.origin.map(|it| it.to_bytes().to_vec()).unwrap_or_default(),
     }
 }
 

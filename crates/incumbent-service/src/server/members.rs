@@ -185,6 +185,7 @@ mod tests {
             received: Default::default(),
             relayed: 0,
             dropped: 0,
+            trouble: None,
         }
     }
 

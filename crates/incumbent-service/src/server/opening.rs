@@ -4,7 +4,7 @@ use incumbent_protocol::protocol::Term;
 use incumbent_store::store::Store;
 
 use super::config::{Beginning, Config, NotStarted};
-use super::keeper;
+use super::{keeper, members};
 use crate::log::{Append, Disk, HardState, Identity, Log, Mark, Recovered as Found};
 use crate::replica::{Entry, Recovered, Roll, Snapshot, Vote};
 
@@ -46,7 +46,30 @@ pub(super) fn open<D: Disk>(disk: D, config: &Config) -> Result<Opened<D>, NotSt
     let commit = found.state.commit.clamp(snapshot.index, found.last.max(snapshot.index));
     let vote = Vote { term: Term(found.state.term), candidate: found.state.vote, commit };
     let recovered = Recovered { vote, snapshot, extent, entries: entries.collect() };
+    check_told(config, &recovered)?;
     Ok(Opened { log, store, recovered, found })
+}
+
+/// Who the members are is the directory's to say. But a node that began alone and is now told of others would go on alone, and they would be a second cluster of the same name, with leaders of its own.
+fn check_told(config: &Config, recovered: &Recovered) -> Result<(), NotStarted> {
+    let (me, snapshot) = (config.me, &recovered.snapshot);
+    let told = Roll::of(config.peers.iter().map(|it| it.id).chain([me])).map_err(NotStarted::Members)?;
+    // Others have come or gone meanwhile, and a command line stays what it was on the first day.
+    let changed = recovered.entries.iter().any(Entry::changes_members) || snapshot.origin.is_some_and(|it| it.is_with(&told));
+    let mut strangers = told.voters().clone();
+    strangers.retain(|it| !snapshot.roll.contains(*it));
+    if config.beginning == Beginning::Joins || changed || strangers.is_empty() {
+        return Ok(());
+    }
+    let strangers = members::listed(&strangers);
+    if snapshot.roll.everyone().iter().eq([&me]) {
+        return Err(NotStarted::Config(format!(
+            "node {me} is the only member of the cluster in its directory, and was told of {strangers}: start it as it was, and add them to it one by one \
+             (incumbent serve --join, then incumbent cluster add); or begin all with empty directories"
+        )));
+    }
+    tracing::warn!(node = %me, members = %members::listed(&snapshot.roll.everyone()), %strangers, "told of nodes that are no members: they are left out until they are added");
+    Ok(())
 }
 
 /// A cluster begins with a snapshot, the same on every founder, so that its members are on record from the start: of nothing, or of what was brought back.

@@ -102,7 +102,8 @@ impl Steward {
         for address in &status.places {
             let Ok(report) = self.handle.inquire(Whom::Address(address.clone())).await else { continue };
             // It has decided more than this node knows of, and by that this node is no member. One that knows less may not have heard of it yet.
-            if !report.voters.is_empty() && !report.has(me) && report.health.applied > status.applied {
+            let decides = !report.voters.is_empty() && !report.began_otherwise(status.origin);
+            if decides && !report.has(me) && report.health.applied > status.applied {
                 self.handle.be_removed(NodeId(report.node), report.health.applied).await;
                 return;
             }

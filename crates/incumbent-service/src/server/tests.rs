@@ -34,7 +34,7 @@ fn write(store: &mut Store, key: &str, value: &str) -> Vec<std::sync::Arc<incumb
 
 fn outline(index: u64) -> Snapshot {
     let roll = Roll::of([NodeId(1), NodeId(2)]).expect("two voters");
-    Snapshot { index, term: Term(1), at: ClusterTime(9), roll }
+    Snapshot { index, term: Term(1), at: ClusterTime(9), roll, origin: None }
 }
 
 fn open(disk: &SimDisk) -> Log<SimDisk> {

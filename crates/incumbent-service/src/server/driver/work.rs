@@ -147,6 +147,10 @@ impl Driver {
                 self.keeper.give(keeper::Task::Forget(Box::new(old)));
                 self.applied = index;
                 self.snapshot = index;
+                if let Some(origin) = snapshot.origin {
+                    self.origin = Some(origin);
+                    self.switchboard.set_origin(origin.to_bytes());
+                }
                 self.look_around();
                 self.watchers.leap(&self.store);
                 self.belfry.ring_all(revision_before);
