@@ -235,6 +235,8 @@ fn mistakes_are_told_in_one_line_and_nothing_is_made() {
         (serve(&["--listen", "10.255.255.1:0", "--tokens", "/nowhere/tokens"]), "no TLS"),
         (serve(&[&["--listen", "0.0.0.0:0"], &tls[..]].concat()), "--advertise HOST:PORT"),
         (serve(&["--peer-listen", "0.0.0.0:0"]), "--peer-advertise HOST:PORT"),
+        (serve(&["--peers", "2@127.0.0.1:1,2@127.0.0.1:2"]), "node 2 is named twice"),
+        (serve(&["--cluster", "a/b"]), "without slashes"),
         (restore(garbage.to_str().unwrap(), "1", "2@127.0.0.1:1"), "another"),
         (restore("/nowhere/at-all", "1", "2@127.0.0.1:1"), "cannot be read"),
         (restore(garbage.to_str().unwrap(), "1", "1@127.0.0.1:1"), "named twice"),

@@ -17,6 +17,7 @@ use incumbent_store::store::Store;
 use incumbent_store::time::Stamp;
 use prost::Message;
 
+use super::config::check_name;
 use super::{keeper, members, opening};
 use crate::log::{Disk, Folder, Identity, Log, Mark, Options, Rejected, SnapshotReader, Snapshots};
 use crate::replica::{ClusterTime, Origin, Roll, Snapshot};
@@ -124,6 +125,7 @@ pub fn restore(file: &Path, directory: &Path, wanted: &Restoration) -> Result<Re
     if roll.voters().len() != members.len() {
         return not("a member is named twice: give each its own number");
     }
+    check_name(cluster).map_err(NotRestored)?;
     check_vacant(directory)?;
     let (label, mut store) = read(file)?;
     if *cluster == label.cluster {

@@ -177,8 +177,22 @@ impl Config {
 
     /// Refuses what cannot work and is not refused elsewhere.
     pub(super) fn check(&self) -> Result<(), NotStarted> {
+        check_name(&self.cluster).map_err(NotStarted::Config)?;
         if self.peers.iter().any(|it| it.id == self.me) {
             return Err(NotStarted::Config(format!("node {} is named as its own peer: name the others only", self.me)));
+        }
+        let own = self.peer_address.as_ref().unwrap_or(&self.listen);
+        for (at, Peer { id, address }) in self.peers.iter().enumerate() {
+            let before = &self.peers[..at];
+            if before.iter().any(|it| it.id == *id) {
+                return Err(NotStarted::Config(format!("node {id} is named twice: give each node its own number")));
+            }
+            let there = before.iter().find(|it| it.address == *address).map(|it| it.id);
+            if let Some(other) = there.or((address == own).then_some(self.me)) {
+                return Err(NotStarted::Config(format!(
+                    "node {id} and node {other} are both at {address}: correct the list of peers"
+                )));
+            }
         }
         let Settings { payload_bytes_max, entry_bytes_max, message_bytes_max, piece_bytes, .. } = self.settings;
         let longest = payload_bytes_max.max(entry_bytes_max).max(message_bytes_max);
@@ -190,6 +204,14 @@ impl Config {
         }
         Ok(())
     }
+}
+
+/// The name stands in paths, in URLs and in certificates.
+pub(super) fn check_name(cluster: &str) -> Result<(), String> {
+    if cluster.is_empty() || cluster.contains(|it: char| it == '/' || it.is_whitespace() || it.is_control()) {
+        return Err(format!("{cluster:?} is no name of a cluster: give it one without slashes and spaces"));
+    }
+    Ok(())
 }
 
 /// Why a node does not start. Each says what to do.
@@ -239,3 +261,25 @@ impl fmt::Display for NotStarted {
 }
 
 impl std::error::Error for NotStarted {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_and_places_that_are_named_twice_and_names_that_are_paths_are_refused() {
+        let told = |peers: &[(u32, &str)]| Config {
+            listen: "h:1".to_owned(),
+            peers: peers.iter().map(|(id, address)| Peer { id: NodeId(*id), address: (*address).to_owned() }).collect(),
+            ..Config::alone("/nowhere")
+        };
+        let why = |config: Config| config.check().expect_err("refused").to_string();
+        assert_eq!(told(&[(2, "h:2"), (3, "h:3")]).check(), Ok(()));
+        assert!(why(told(&[(2, "h:2"), (3, "h:3"), (2, "h:4")])).contains("node 2 is named twice"));
+        assert!(why(told(&[(2, "h:2"), (3, "h:2")])).contains("node 3 and node 2 are both at h:2"));
+        assert!(why(told(&[(2, "h:1")])).contains("node 2 and node 1 are both at h:1"));
+        for cluster in ["a/b", "", "a b", "a\n"] {
+            assert!(why(Config { cluster: cluster.to_owned(), ..told(&[]) }).contains("no name of a cluster"), "{cluster:?}");
+        }
+    }
+}
