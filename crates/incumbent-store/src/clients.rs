@@ -11,7 +11,7 @@ use prost::Message;
 
 use crate::limits::Limits;
 use crate::refusal::Refusal;
-use crate::reply::{Outcome, Reply};
+use crate::reply::Outcome;
 use crate::tree::Tree;
 
 /// All clients.
@@ -33,8 +33,17 @@ pub(crate) struct Client {
     pub(crate) used: u64,
     /// Requests up to this one are forgotten.
     pub(crate) floor: u64,
-    /// What the others came to, as it is sent.
-    pub(crate) outcomes: BTreeMap<u64, Box<[u8]>>,
+    /// What the others came to.
+    pub(crate) outcomes: BTreeMap<u64, Kept>,
+}
+
+/// What came of a request.
+#[derive(Clone, Debug)]
+pub(crate) struct Kept {
+    /// As it is sent.
+    pub(crate) outcome: Box<[u8]>,
+    /// A digest of what was asked; 0 if that was not noted, as in snapshots of before.
+    pub(crate) command: u64,
 }
 
 impl Clients {
@@ -64,7 +73,8 @@ impl Clients {
     }
 
     /// What came of the client's request, as it was answered then, with the revision of that time; `None` if it is new. Forgets what the client has the answers to.
-    pub(crate) fn look_up(&mut self, id: u64, guest: &str, sequence: u64, answered: u64) -> Option<Outcome> {
+    /// Under a number that was used for another command (by its digest) nothing was done of this one, so that one's outcome is not told for it.
+    pub(crate) fn look_up(&mut self, id: u64, guest: &str, sequence: u64, answered: u64, command: u64) -> Option<Outcome> {
         // Another guest's is none that this one may know: its outcomes are not told, and nothing is done in its name.
         let known =
             self.clients.find_mut(&id).map(|(_, it)| Arc::make_mut(it)).filter(|it| guest.is_empty() || *it.guest == *guest);
@@ -81,20 +91,22 @@ impl Clients {
             client.floor = answered;
         }
         match client.outcomes.get(&sequence) {
-            Some(outcome) => Some(Outcome::decode(&outcome[..]).unwrap_or_else(|_| forgotten())),
+            Some(kept) if kept.command != 0 && kept.command != command => {
+                Some(Outcome::of(&Err(Refusal::NumberUsed(sequence)), 0))
+            }
+            Some(kept) => Some(Outcome::decode(&kept.outcome[..]).unwrap_or_else(|_| forgotten())),
             None if sequence <= client.floor => Some(forgotten()),
             None => None,
         }
     }
 
     /// Remembers what came of a new request.
-    pub(crate) fn remember(&mut self, id: u64, sequence: u64, outcome: &Result<Reply, Refusal>, revision: u64, limits: &Limits) {
+    pub(crate) fn remember(&mut self, id: u64, sequence: u64, command: u64, mut outcome: Outcome, limits: &Limits) {
         let Some(client) = self.clients.find_mut(&id).map(|(_, it)| Arc::make_mut(it)) else { return };
-        let mut outcome = Outcome::of(outcome, revision);
         if outcome.encoded_len() > limits.outcome_len_max {
-            outcome = Outcome::of(&Err(Refusal::AnswerDropped(revision)), revision);
+            outcome = Outcome::of(&Err(Refusal::AnswerDropped(outcome.revision)), outcome.revision);
         }
-        client.outcomes.insert(sequence, outcome.encode_to_vec().into());
+        client.outcomes.insert(sequence, Kept { outcome: outcome.encode_to_vec().into(), command });
         while client.outcomes.len() > limits.outcomes_max {
             let Some((oldest, _)) = client.outcomes.pop_first() else { break };
             client.floor = oldest;
@@ -105,13 +117,14 @@ impl Clients {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reply::Reply;
 
     const LIMITS: Limits = Limits { clients_max: 2, outcomes_max: 2, outcome_len_max: 64, ..Limits::STANDARD };
 
     fn ask(clients: &mut Clients, id: u64, sequence: u64, answered: u64) -> Option<Result<Reply, Refusal>> {
-        let before = clients.look_up(id, "", sequence, answered).map(Outcome::result);
+        let before = clients.look_up(id, "", sequence, answered, sequence).map(Outcome::result);
         if before.is_none() {
-            clients.remember(id, sequence, &Ok(Reply::Done(sequence)), 9, &LIMITS);
+            clients.remember(id, sequence, sequence, Outcome::of(&Ok(Reply::Done(sequence)), 9), &LIMITS);
         }
         before
     }
@@ -136,15 +149,30 @@ mod tests {
     fn a_client_is_known_to_the_guest_who_introduced_it_and_to_one_who_may_everything() {
         let mut clients = Clients::default();
         clients.introduce(7, "a", &LIMITS);
-        assert_eq!(clients.look_up(7, "a", 1, 0), None);
-        clients.remember(7, 1, &Ok(Reply::Done(3)), 3, &LIMITS);
-        assert_eq!(clients.look_up(7, "b", 1, 0).map(Outcome::result), Some(Err(Refusal::Forgotten)));
+        assert_eq!(clients.look_up(7, "a", 1, 0, 5), None);
+        clients.remember(7, 1, 5, Outcome::of(&Ok(Reply::Done(3)), 3), &LIMITS);
+        assert_eq!(clients.look_up(7, "b", 1, 0, 5).map(Outcome::result), Some(Err(Refusal::Forgotten)));
         assert_eq!(
-            clients.look_up(7, "b", 2, 1).map(Outcome::result),
+            clients.look_up(7, "b", 2, 1, 5).map(Outcome::result),
             Some(Err(Refusal::Forgotten)),
             "nor can it make others forget"
         );
-        assert_eq!(clients.look_up(7, "", 1, 0).map(Outcome::result), Some(Ok(Reply::Done(3))));
+        assert_eq!(clients.look_up(7, "", 1, 0, 5).map(Outcome::result), Some(Ok(Reply::Done(3))));
+    }
+
+    #[test]
+    fn a_number_that_was_used_for_another_request_is_refused_unless_nobody_noted_for_which() {
+        let mut clients = Clients::default();
+        clients.introduce(7, "", &LIMITS);
+        clients.remember(7, 1, 5, Outcome::of(&Ok(Reply::Done(3)), 3), &LIMITS);
+        assert_eq!(clients.look_up(7, "", 1, 0, 6).map(Outcome::result), Some(Err(Refusal::NumberUsed(1))));
+        assert_eq!(
+            clients.look_up(7, "", 1, 0, 5).map(Outcome::result),
+            Some(Ok(Reply::Done(3))),
+            "nothing is forgotten by that"
+        );
+        clients.remember(7, 2, 0, Outcome::of(&Ok(Reply::Done(4)), 4), &LIMITS);
+        assert_eq!(clients.look_up(7, "", 2, 0, 6).map(Outcome::result), Some(Ok(Reply::Done(4))));
     }
 
     #[test]
@@ -163,8 +191,8 @@ mod tests {
         let mut clients = Clients::default();
         clients.introduce(1, "", &LIMITS);
         let long = Err(Refusal::Malformed("x".repeat(100)));
-        assert_eq!(clients.look_up(1, "", 1, 0), None);
-        clients.remember(1, 1, &long, 5, &LIMITS);
+        assert_eq!(clients.look_up(1, "", 1, 0, 1), None);
+        clients.remember(1, 1, 1, Outcome::of(&long, 5), &LIMITS);
         assert_eq!(ask(&mut clients, 1, 1, 0), Some(Err(Refusal::AnswerDropped(5))));
     }
 }

@@ -45,6 +45,8 @@ pub enum Refusal {
     Forgotten,
     /// It was done before, at this revision or earlier, and its answer was too long to keep.
     AnswerDropped(u64),
+    /// The client has used this number for another request: this one was not done.
+    NumberUsed(u64),
     /// Events and reads of before this revision were dropped by [`crate::command::Compact`].
     Compacted(u64),
     /// The same, because only so many are kept: whoever watches was too slow.
@@ -92,6 +94,7 @@ impl Refusal {
             Refusal::Future(revision) => (18, *revision, ""),
             Refusal::Aborted(number) => (19, *number, ""),
             Refusal::Denied(what) => (20, 0, what.as_str()),
+            Refusal::NumberUsed(sequence) => (21, *sequence, ""),
         };
         RefusalOnWire { code, number, what: what.into() }
     }
@@ -120,6 +123,7 @@ impl Refusal {
             18 => Refusal::Future(number),
             19 => Refusal::Aborted(number),
             20 => Refusal::Denied(what),
+            21 => Refusal::NumberUsed(number),
             later => Refusal::Malformed(alloc::format!("refused for reason {later}, which this version does not know: {what}")),
         }
     }
@@ -161,6 +165,12 @@ impl fmt::Display for Refusal {
             Refusal::AnswerDropped(revision) => {
                 write!(f, "done before, at revision {revision} or earlier; the answer was too long to keep")
             }
+            Refusal::NumberUsed(sequence) => {
+                write!(
+                    f,
+                    "number {sequence} of this client was used for another request: nothing was done of this one; take the next number"
+                )
+            }
             Refusal::Compacted(oldest) => write!(f, "compacted: the oldest revision is {oldest}"),
             Refusal::Lagged(oldest) => write!(f, "too far behind: the oldest revision is {oldest}"),
             Refusal::Aborted(number) => write!(f, "aborted by the transaction itself, with {number}"),
@@ -178,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_refusal_survives_the_wire_and_a_later_one_is_told() {
-        for code in 1..=20 {
+        for code in 1..=21 {
             let wire = RefusalOnWire { code, number: 7, what: "what".into() };
             let refusal = Refusal::from_wire(wire);
             assert_eq!(Refusal::from_wire(refusal.to_wire()), refusal);

@@ -11,7 +11,8 @@ use alloc::vec::Vec;
 use prost::Message;
 use prost::bytes::Bytes;
 
-use crate::clients::Client;
+use crate::clients::{Client, Kept};
+use crate::command::Command;
 use crate::election::{Board, Candidate};
 use crate::elections::records::Records;
 use crate::elections::{Election, INCARNATION_MAX, TERM_MAX};
@@ -124,6 +125,8 @@ struct SavedOutcome {
     sequence: u64,
     #[prost(bytes = "vec", tag = "2")]
     outcome: Vec<u8>,
+    #[prost(fixed64, tag = "3")]
+    command: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, prost::Message)]
@@ -268,7 +271,8 @@ impl Store {
                 self.sessions.restore(saved.session, session);
             }
             Kind::Client(saved) => {
-                let outcomes = saved.outcomes.into_iter().map(|it| (it.sequence, it.outcome.into())).collect();
+                let kept = |it: SavedOutcome| (it.sequence, Kept { outcome: it.outcome.into(), command: it.command });
+                let outcomes = saved.outcomes.into_iter().map(kept).collect();
                 self.clients
                     .restore(saved.client, Client { guest: saved.guest.into(), used: saved.used, floor: saved.floor, outcomes });
             }
@@ -348,13 +352,25 @@ fn saved_session(id: u64, session: &Session) -> SavedSession {
 }
 
 fn saved_client(id: u64, client: &Client) -> SavedClient {
-    let outcomes = client.outcomes.iter();
-    let outcomes = outcomes.map(|(sequence, outcome)| SavedOutcome { sequence: *sequence, outcome: outcome.to_vec() }).collect();
+    let saved = |(sequence, kept): (&u64, &Kept)| SavedOutcome {
+        sequence: *sequence,
+        outcome: kept.outcome.to_vec(),
+        command: kept.command,
+    };
+    let outcomes = client.outcomes.iter().map(saved).collect();
     SavedClient { client: id, used: client.used, floor: client.floor, outcomes, guest: client.guest.as_ref().into() }
 }
 
 /// Of records as they are written, one after the other: eight bytes at a time, each multiplied into all that came before.
 struct Digest(u64);
+
+/// A number that is equal for equal commands, and most likely for no others; never 0.
+pub(crate) fn digest_of(command: &Command) -> u64 {
+    let (mut digest, mut bytes) = (Digest::new(), Vec::with_capacity(command.encoded_len()));
+    command.encode(&mut bytes);
+    digest.take(&bytes);
+    digest.value().max(1)
+}
 
 impl Digest {
     fn new() -> Digest {

@@ -19,6 +19,7 @@ use crate::query::{Answer, Happened, ListSessions, Query, ReadEvents, SessionVie
 use crate::refusal::Refusal;
 use crate::reply::{Outcome, Reply};
 use crate::sessions::Sessions;
+use crate::snapshot::digest_of;
 use crate::time::{Stamp, Time};
 
 /// A revision is the term of a token. Long before they do not fit, nothing more is taken: one command may use many.
@@ -96,20 +97,23 @@ impl Store {
         assert!(stamp.at >= self.now, "cluster time never goes back");
         self.now = stamp.at;
         let Request { client, sequence, answered, guest, command } = request;
+        // Only what is counted can be repeated.
+        let digest = command.as_ref().filter(|_| client != 0).map(digest_of).unwrap_or_default();
         if client != 0 {
             if sequence == 0 {
                 return Outcome::of(&Err(Refusal::malformed("requests of a client are counted from 1")), self.journal.revision());
             }
-            if let Some(outcome) = self.clients.look_up(client, &guest, sequence, answered) {
+            if let Some(outcome) = self.clients.look_up(client, &guest, sequence, answered, digest) {
                 return outcome;
             }
         }
         let outcome = self.carry_out(stamp, &guest, command);
         self.journal.settle(&self.limits, events);
+        let outcome = Outcome::of(&outcome, self.journal.revision());
         if client != 0 {
-            self.clients.remember(client, sequence, &outcome, self.journal.revision(), &self.limits);
+            self.clients.remember(client, sequence, digest, outcome.clone(), &self.limits);
         }
-        Outcome::of(&outcome, self.journal.revision())
+        outcome
     }
 
     fn carry_out(&mut self, stamp: Stamp, guest: &str, command: Option<Command>) -> Result<Reply, Refusal> {

@@ -107,6 +107,9 @@ fn told(refusal: &Refusal) -> (StatusCode, &'static str, &'static str) {
             (StatusCode::GATEWAY_TIMEOUT, "forgotten", "look how things stand, then POST /v1/clients for a new number")
         }
         Refusal::AnswerDropped(_) => (StatusCode::GATEWAY_TIMEOUT, "answer_dropped", "it was done: read what came of it"),
+        Refusal::NumberUsed(_) => {
+            (StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused", "give each request the next number of its client")
+        }
         Refusal::Compacted(_) => {
             (StatusCode::GONE, "compacted", "read how things stand, and go on from the revision of the answer")
         }
@@ -149,7 +152,7 @@ mod tests {
     #[test]
     fn what_may_have_happened_is_504_and_nothing_else_is() {
         let mut codes = std::collections::BTreeSet::new();
-        for code in 1..=19 {
+        for code in 1..=21 {
             let refusal = Refusal::from_wire(RefusalOnWire { code, number: 7, what: "what".into() });
             let failure = Failure::from(refusal.clone());
             let expected = refusal.may_have_happened();

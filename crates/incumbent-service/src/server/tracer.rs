@@ -295,6 +295,7 @@ fn refusal_kind(refusal: &Refusal) -> &'static str {
         Refusal::Aborted(_) => "aborted",
         Refusal::Forgotten => "forgotten",
         Refusal::AnswerDropped(_) => "answer dropped",
+        Refusal::NumberUsed(_) => "number used",
         Refusal::Compacted(_) => "compacted",
         Refusal::Lagged(_) => "lagged",
         Refusal::Future(_) => "future",

@@ -71,6 +71,10 @@ async fn a_numbered_command_is_done_once() {
     let again = house.ask("PUT", "/v1/kv/a", &number, b"one").await;
     assert_eq!((again.status, &again.json()["item"]), (200, &first.json()["item"]));
     assert_eq!(house.look("/v1/kv/a").await["item"]["value"], "two", "not written again");
+    for (method, path, body) in [("PUT", "/v1/kv/b", &b"one"[..]), ("DELETE", "/v1/kv/a", b"")] {
+        let other = house.ask(method, path, &number, body).await;
+        assert_eq!((other.status, other.code().as_str()), (422, "idempotency_key_reused"), "{method} {path}");
+    }
     let nobody = house.ask("PUT", "/v1/kv/a", &[("idempotency-key", "999-1")], b"three").await;
     assert_eq!((nobody.status, nobody.code().as_str()), (504, "forgotten"), "it may have happened");
     // A candidacy that is repeated with its number says how things stand, if it may wait for it.
