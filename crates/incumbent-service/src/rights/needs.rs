@@ -203,8 +203,7 @@ const MALFORMED: Denied = Denied::Nobody("an operation that this version does no
 
 pub(super) fn of_query(query: &Query, check: Check<'_>) -> Result<(), Denied> {
     match query {
-        // Numbers alone; every client is told the revision anyway.
-        Query::Status(_) => check(Need::Token),
+        Query::Status(_) => of_errand(Errand::Status, check),
         Query::Look(election) => check(on(Right::Observe, election)),
         Query::Inquire(it) => check(on(Right::Observe, &it.election)),
         Query::Elections(it) => check(Need::Right(Right::Observe, Scope::Under(it.prefix.as_bytes()))),

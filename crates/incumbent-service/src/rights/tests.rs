@@ -214,7 +214,7 @@ fn table() -> Vec<(Operand, &'static [&'static str])> {
         (Command::Compact(Compact { revision: 1 }), &["admin everything"]),
     ];
     let queries: Vec<(Query, &'static [&'static str])> = vec![
-        (Query::Status(AskStatus {}), &["token"]),
+        (Query::Status(AskStatus {}), &["observe everything"]),
         (Query::Look(e()), &["observe in the election \"e\""]),
         (Query::Elections(ListElections { prefix: e(), ..ListElections::default() }), &["observe in the elections under \"e\""]),
         (Query::Inquire(Inquire { election: e(), identity: e() }), &["observe in the election \"e\""]),
