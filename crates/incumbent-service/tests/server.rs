@@ -71,12 +71,15 @@ async fn a_node_without_a_majority_says_so_and_answers_what_it_knows() {
     let mut cluster = Cluster::start(Settings { patience: Duration::from_millis(500), ..patient() });
     let left = cluster.leader().await;
     done(cluster.handle(left).submit(put("a", "1")).await);
+    assert_eq!(cluster.status(left).await.why, "this node was elected");
     cluster.kill((left + 1) % 3);
     cluster.kill((left + 2) % 3);
     let handle = cluster.handle(left);
     let first = timeout(LONG, handle.submit(put("a", "2"))).await.expect("in time");
     assert!(matches!(first, Outcome::Unknown | Outcome::NotNow(_)), "{first:?}");
     handle.role().wait_for(|it| !it.leads).await.expect("runs");
+    let why = cluster.status(left).await.why;
+    assert!(why.contains("a majority was not heard") || why.contains("stands"), "{why}");
     let second = timeout(LONG, handle.submit(put("a", "3"))).await.expect("in time");
     assert!(matches!(&second, Outcome::NotNow(it) if it.why == Why::NoLeader), "{second:?}");
     let status = || Query::Status(AskStatus {});

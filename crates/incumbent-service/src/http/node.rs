@@ -26,6 +26,7 @@ pub(super) async fn status(petition: &Petition) -> Result<Value, Failure> {
         "leader": node.role.leader.map(|it| it.0),
         "leads": node.role.leads,
         "term": node.role.term.0,
+        "why": node.why,
         "voters": numbers(node.roll.voters()),
         "learners": numbers(node.roll.learners()),
         "changing": node.roll.joint(),

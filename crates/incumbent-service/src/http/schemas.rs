@@ -501,6 +501,7 @@ pub(super) static SCHEMAS: &[(&str, Shape)] = &[
             always("leader", Shape::Maybe(&Shape::Whole), "Who leads, as it sees it."),
             always("leads", Shape::Flag, "Whether that is this node."),
             always("term", Shape::Whole, "In which term."),
+            always("why", Shape::Text, "Why this has last changed, as far as this node can tell."),
             always("voters", Shape::List(&Shape::Whole), "Who votes."),
             always("learners", Shape::List(&Shape::Whole), "Who hears everything and decides nothing."),
             always("changing", Shape::Flag, "Whether a change of members is under way."),

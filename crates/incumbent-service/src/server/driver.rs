@@ -588,8 +588,9 @@ impl Driver {
                 self.work(Work::Install(snapshot, arrived));
             }
             Effect::Role(role) => {
-                tracing::info!(node = %self.me, term = %role.term, leader = %members::listed(&role.leader), leads = role.leads, "who leads");
                 self.leaderships.change(role, self.condition());
+                let why = self.leaderships.why();
+                tracing::info!(node = %self.me, term = %role.term, leader = %members::listed(&role.leader), leads = role.leads, why, "who leads");
                 self.role = role;
                 self.tell_clients();
                 self.roles.send_replace(role);
@@ -672,6 +673,7 @@ impl Driver {
         NodeStatus {
             node: self.me,
             role: self.role,
+            why: self.leaderships.why(),
             roll: self.replica.roll().clone(),
             commit: view.commit,
             applied: self.applied,

@@ -194,6 +194,8 @@ pub struct NodeStatus {
     pub node: NodeId,
     /// Who leads, as it sees it.
     pub role: Role,
+    /// Why that has last changed, as far as it can tell.
+    pub why: &'static str,
     /// Who the members are.
     pub roll: Roll,
     /// Up to where entries are known to be decided.

@@ -312,6 +312,8 @@ pub(super) struct Leaderships {
     vacancy: Span,
     /// Since this node leads.
     office: Span,
+    /// Why it has last changed who leads, as far as this node can tell.
+    why: &'static str,
 }
 
 /// What a node knows of itself that may cost it the lead.
@@ -326,13 +328,19 @@ pub(super) enum Condition {
 impl Leaderships {
     pub(super) fn new(traces: Traces, role: Role) -> Leaderships {
         let mut vacancy = traces.begin("leader election", Kind::Internal, None);
-        vacancy.set(WHY, "this node has started");
-        Leaderships { traces, role, vacancy, office: Span::none() }
+        let why = "this node has started";
+        vacancy.set(WHY, why);
+        Leaderships { traces, role, vacancy, office: Span::none(), why }
+    }
+
+    pub(super) fn why(&self) -> &'static str {
+        self.why
     }
 
     /// It has changed.
     pub(super) fn change(&mut self, role: Role, condition: Condition) {
         let before = std::mem::replace(&mut self.role, role);
+        self.why = changed_why(before, role, condition);
         if !self.traces.is_on() {
             return;
         }
@@ -366,6 +374,17 @@ impl Leaderships {
     /// The node ends.
     pub(super) fn end(mut self) {
         self.office.set(WHY, "this node has ended");
+    }
+}
+
+fn changed_why(before: Role, role: Role, condition: Condition) -> &'static str {
+    match (before.leader, role.leader) {
+        _ if before.leads && !role.leads => lost_why(role, condition),
+        (Some(_), None) => vacant_why(before, condition),
+        (_, Some(_)) if role.leads => "this node was elected",
+        (None, Some(_)) => "a leader was elected, or is heard again",
+        (Some(_), Some(_)) => "another leader was heard of",
+        (None, None) => "a node stands for election",
     }
 }
 
