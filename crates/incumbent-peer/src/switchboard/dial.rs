@@ -138,7 +138,8 @@ async fn weigh(exchange: &Exchange, peer: NodeId, fault: &Fault) {
 
 /// Notes why there is no line, and complains about what will not go away by itself.
 fn lament(exchange: &Exchange, peer: NodeId, remote: &str, fault: &Fault) {
-    if let Some(post) = exchange.board().posts.get_mut(&peer).filter(|it| it.urgent.connection.is_none()) {
+    let is_ours = matches!(fault, Fault::Closed);
+    if let Some(post) = exchange.board().posts.get_mut(&peer).filter(|it| it.urgent.connection.is_none() && !is_ours) {
         post.trouble = Some(fault.to_string());
     }
     let cause = match fault {

@@ -72,6 +72,7 @@ fn line(it: &LineView) -> Value {
         "state": state,
         "round_trip_ms": it.round_trip.map(|it| it.as_secs_f64() * 1e3),
         "via": it.via.map(|it| it.0),
+        "trouble": it.trouble,
     })
 }
 
@@ -80,8 +81,10 @@ pub(super) async fn readiness(desk: &Desk) -> (bool, Value) {
     let why = match petition::status(desk).await {
         Ok(status) => {
             let leaderless = status.role.leader.is_none().then(|| "nobody leads".to_owned());
+            // Whoever is unheard while somebody leads keeps nobody from being served.
+            let unheard = leaderless.as_ref().map(|_| status.unheard()).unwrap_or_default();
             let full = status.disk.full.map(|it| format!("the disk is full, and only questions are answered: {it}"));
-            leaderless.into_iter().chain(full).collect()
+            leaderless.into_iter().chain(unheard).chain(full).collect()
         }
         Err(failure) => vec![failure.message.into()],
     };

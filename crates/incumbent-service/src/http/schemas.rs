@@ -479,6 +479,7 @@ pub(super) static SCHEMAS: &[(&str, Shape)] = &[
             always("state", Shape::Word(&["up", "silent", "down"]), "Whether it is heard."),
             always("round_trip_ms", Shape::Maybe(&Shape::Real), "The last round trip."),
             always("via", Shape::Maybe(&Shape::Whole), "The node through which mail goes while the line itself is not good."),
+            always("trouble", Shape::Maybe(&Shape::Text), "Why it is not connected: what was wrong when that was last tried."),
         ]),
     ),
     (

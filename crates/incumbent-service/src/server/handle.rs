@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use incumbent_client::administration::{Administration, Attended, BackupView, ReadBackup};
 use incumbent_client::serve::{Bell, Lost, Reading};
-use incumbent_peer::switchboard::{LineView, Peer};
+use incumbent_peer::switchboard::{LineState, LineView, Peer};
 use incumbent_protocol::protocol::NodeId;
 use incumbent_store::command::Request;
 use incumbent_store::event::Event;
@@ -234,6 +234,18 @@ pub struct NodeStatus {
     pub directory: DirectoryId,
     /// Directories of nodes that were here before.
     pub known: Vec<Known>,
+}
+
+impl NodeStatus {
+    /// The other nodes that are not heard, and why not: for a node that has no leader.
+    pub fn unheard(&self) -> Vec<String> {
+        let down = self.lines.iter().filter(|it| it.state != LineState::Up);
+        let told = down.map(|it| match &it.trouble {
+            Some(why) => format!("node {} at {}: {why}", it.peer, it.address),
+            None => format!("node {} at {} is not heard", it.peer, it.address),
+        });
+        told.collect()
+    }
 }
 
 /// A disk, as its thread has measured it.

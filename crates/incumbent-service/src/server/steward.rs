@@ -20,6 +20,8 @@ const ROUNDS: u32 = 2;
 const ROUNDS_IN_A_PLACE: u32 = 20;
 /// After so many election timeouts without a leader a node asks whether it is a member at all.
 const TIMEOUTS_TO_DOUBT: u32 = 5;
+/// A node that has had no leader for so long says so, once, and what it knows of the others.
+const VACANCY_TOLD_AFTER: Duration = Duration::from_secs(5);
 /// A learner this close to the end of the log may vote: it will be there in a moment.
 const LAG_MAX: u64 = 500;
 
@@ -37,9 +39,11 @@ impl Steward {
     pub(super) async fn attend(self) {
         let mut roles = self.handle.role();
         let mut leaderless: Option<Instant> = None;
+        let mut vacancy = Vacancy::default();
         let mut rounds = 0;
         while let Some(status) = self.handle.status().await {
             let me = status.node;
+            vacancy.watch(&status);
             if status.roll.voters().is_empty() {
                 self.find_members(&status).await;
             } else if status.role.leader.is_some() {
@@ -107,6 +111,25 @@ impl Steward {
                 self.handle.be_removed(NodeId(report.node), report.health.applied).await;
                 return;
             }
+        }
+    }
+}
+
+/// The time without a leader.
+#[derive(Default)]
+struct Vacancy {
+    since: Option<Instant>,
+    told: bool,
+}
+
+impl Vacancy {
+    fn watch(&mut self, status: &NodeStatus) {
+        if status.role.leader.is_some() || status.roll.voters().is_empty() {
+            *self = Vacancy::default();
+        } else if self.since.get_or_insert_with(Instant::now).elapsed() >= VACANCY_TOLD_AFTER && !self.told {
+            self.told = true;
+            let unheard = status.unheard().join("; ");
+            tracing::warn!(node = %status.node, %unheard, "nobody leads: a majority of the nodes must be up and hear each other");
         }
     }
 }
