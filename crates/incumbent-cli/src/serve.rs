@@ -38,7 +38,7 @@ Examples:
   # A key for the nodes
   head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \\n' > nodes.key
 
-Of three nodes two must be up and reach each other, of five three. SIGTERM gives the lead away first, and no request is lost by it.";
+Of three nodes two must be up and reach each other, of five three. SIGTERM gives the lead away first, and what was asked is answered.";
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct ServeArguments {

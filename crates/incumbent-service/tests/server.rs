@@ -16,6 +16,8 @@ use incumbent_store::query::{AskStatus, Query};
 use incumbent_store::refusal::Refusal;
 use incumbent_store::reply::Reply;
 use incumbent_store::watch::{Interest, Topic};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 #[tokio::test]
@@ -314,4 +316,36 @@ async fn a_leader_that_closes_hands_over_and_no_request_fails() {
         cluster.revive(leader);
     }
     cluster.equal().await;
+}
+
+/// Whoever has connected before the end gets an answer, and one that says whether it was done.
+#[tokio::test]
+async fn a_node_that_closes_answers_everybody_who_asked_by_http() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for round in 0..5 {
+        let config = Config { clients: Some("127.0.0.1:0".to_owned()), ..Config::alone(directory.path()) };
+        let node = Node::start(config).expect("starts");
+        done(node.handle().submit(put("a", "1")).await);
+        let address = node.clients_address().expect("it serves clients");
+        let mut asked = Vec::new();
+        for number in 0..20 {
+            let mut stream = TcpStream::connect(address).await.expect("connected");
+            let request = format!("PUT /v1/kv/key-{number} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx");
+            stream.write_all(request.as_bytes()).await.expect("sent");
+            asked.push(stream);
+        }
+        let answered = tokio::spawn(async move {
+            let mut answers = Vec::new();
+            for mut stream in asked {
+                let mut answer = String::new();
+                let read = timeout(LONG, stream.read_to_string(&mut answer)).await.expect("in time");
+                answers.push(read.map(|_| answer.split(' ').nth(1).unwrap_or_default().to_owned()));
+            }
+            answers
+        });
+        assert_eq!(node.close().await, End::Closed);
+        for answer in answered.await.expect("no panic") {
+            assert!(answer.as_ref().is_ok_and(|it| it == "200" || it == "503"), "round {round}: {answer:?}");
+        }
+    }
 }

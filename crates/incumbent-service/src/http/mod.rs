@@ -48,7 +48,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 pub use self::annex::Annex;
 pub use self::border::{Denial, Everybody, Gate, Visitor};
@@ -85,7 +85,10 @@ where
     C: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let handle = desk.handle.clone();
+    let asked = Arc::new(Notify::new());
+    let asks = Arc::clone(&asked);
     let service = service_fn(move |request: Request<Incoming>| {
+        asks.notify_one();
         let (desk, gate) = (Arc::clone(&desk), Arc::clone(&gate));
         async move { Ok::<_, Infallible>(answers::answer(desk, &*gate, request).await) }
     });
@@ -95,12 +98,26 @@ where
         .max_buf_size(limits::HEAD_BYTES_MAX)
         .max_headers(limits::HEADERS_MAX);
     let mut served = pin!(http.serve_connection(TokioIo::new(Connection::of(begun, connection)), service));
+    // Whoever has begun to ask is answered, also by a node that closes.
+    let leave = async {
+        asked.notified().await;
+        handle.closes().await;
+    };
+    let mut too_late = pin!(async {
+        handle.ended().await;
+        tokio::time::sleep(limits::CLOSE_WITHIN).await;
+    });
     // How a connection ends is the client's business.
     tokio::select! {
-        _ = &mut served => {}
-        _ = handle.ended() => {
-            served.as_mut().graceful_shutdown();
-            let _ = tokio::time::timeout(limits::CLOSE_WITHIN, served).await;
-        }
+        biased;
+        _ = &mut served => return,
+        () = leave => {}
+        () = &mut too_late => return,
+    }
+    // What is under way is answered, and the client told to go elsewhere with the next.
+    served.as_mut().graceful_shutdown();
+    tokio::select! {
+        _ = served => {}
+        () = too_late => {}
     }
 }

@@ -3,7 +3,9 @@
 //! Nobody is served before it has said who it is, and has only so long for that (C87). How many come in, and how fast, is the lobby's. A guest whose token is withdrawn is shown out,
 //! whatever it is doing (C96).
 
+use std::convert::Infallible;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,10 +14,12 @@ use incumbent_client::serve::{Bounds, Closed, serve};
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
 use super::config::FILES_LOOKED_AT;
 use super::counter::Counter;
+use super::handle::Handle;
 use super::lobby::{Lobby, Place};
 use super::tls::{Admission, Credentials};
 use super::visit::Visit;
@@ -47,7 +51,10 @@ impl Guard {
 
     /// Until the node ends: what has changed holds from then on.
     async fn follow(&self) {
-        while self.credentials.is_some() || self.tokens.is_some() {
+        if self.credentials.is_none() && self.tokens.is_none() {
+            return std::future::pending().await;
+        }
+        loop {
             sleep(FILES_LOOKED_AT).await;
             let here = self.clone();
             // A disk may be slow, and this thread serves everybody.
@@ -65,44 +72,61 @@ impl Guard {
     }
 }
 
-/// Lets clients in until it is dropped.
-pub(super) async fn keep(listener: TcpListener, counter: Counter, guard: Guard, annex: Annex) {
-    let hall = Arc::new(Hall { counter, guard, annex });
-    tokio::join!(let_in(&hall, listener), hall.guard.follow());
+/// Lets clients in until the node has ended. Then those are let in who were at the door, lest they are cut off without a word; and it waits until whoever speaks HTTP has its answer.
+pub(super) async fn keep(listener: TcpListener, handle: Handle, counter: Counter, guard: Guard, annex: Annex) {
+    let hall = Arc::new(Hall { counter, guard, annex, lobby: Lobby::new() });
+    let (busy, mut all_answered) = mpsc::channel(1);
+    tokio::select! {
+        () = let_in(&hall, &listener, &busy) => {}
+        () = hall.guard.follow() => {}
+        _ = handle.ended() => {}
+    }
+    if let Ok(listener) = listener.into_std() {
+        while let Ok((connection, from)) = listener.accept() {
+            let connection = connection.set_nonblocking(true).and_then(|()| TcpStream::from_std(connection));
+            if let Ok(connection) = connection {
+                welcome(&hall, connection, from, busy.clone());
+            }
+        }
+    }
+    drop(busy);
+    let _ = all_answered.recv().await;
 }
 
-async fn let_in(hall: &Arc<Hall>, listener: TcpListener) {
-    let lobby = Lobby::new();
+async fn let_in(hall: &Arc<Hall>, listener: &TcpListener, busy: &Busy) {
     loop {
-        let (connection, from) = match listener.accept().await {
-            Ok(accepted) => accepted,
+        match listener.accept().await {
+            Ok((connection, from)) => welcome(hall, connection, from, busy.clone()),
             Err(error) => {
                 tracing::warn!(%error, "a client cannot be let in");
                 sleep(ACCEPT_AGAIN).await;
-                continue;
             }
-        };
-        let place = match lobby.enter(from.ip()) {
-            Ok(place) => place,
-            Err(why) => {
-                tracing::debug!(%from, %why, "a client is sent away");
-                continue;
-            }
-        };
-        let (number, hall) = (place.number(), Arc::clone(hall));
-        let task = tokio::spawn(async move {
-            let closed = receive(&hall, &place, connection).await;
-            tracing::debug!(%from, ?closed, "a client's connection has ended");
-        });
-        lobby.await_greeting(number, task.abort_handle());
+        }
     }
 }
+
+fn welcome(hall: &Arc<Hall>, connection: TcpStream, from: SocketAddr, busy: Busy) {
+    let place = match hall.lobby.enter(from.ip()) {
+        Ok(place) => place,
+        Err(why) => return tracing::debug!(%from, %why, "a client is sent away"),
+    };
+    let (number, here) = (place.number(), Arc::clone(hall));
+    let task = tokio::spawn(async move {
+        let closed = receive(&here, &place, connection, busy).await;
+        tracing::debug!(%from, ?closed, "a client's connection has ended");
+    });
+    hall.lobby.await_greeting(number, task.abort_handle());
+}
+
+/// Held for as long as somebody may wait for an answer by HTTP.
+type Busy = mpsc::Sender<Infallible>;
 
 /// What those who are in are served by.
 struct Hall {
     counter: Counter,
     guard: Guard,
     annex: Annex,
+    lobby: Arc<Lobby>,
 }
 
 /// A connection, whatever protects it.
@@ -118,7 +142,7 @@ struct Begun {
     is_ours: bool,
 }
 
-async fn receive(hall: &Hall, place: &Place, connection: TcpStream) -> Closed {
+async fn receive(hall: &Hall, place: &Place, connection: TcpStream, busy: Busy) -> Closed {
     let bounds = Bounds::default();
     let begun = match timeout(bounds.handshake, begin(&hall.guard, connection)).await {
         Ok(Ok(begun)) => begun,
@@ -144,6 +168,8 @@ async fn receive(hall: &Hall, place: &Place, connection: TcpStream) -> Closed {
         }
         return Closed::ByClient;
     }
+    // Clients of ours go to another node, and repeat there what was not answered.
+    drop(busy);
     let counter = hall.counter.visited(Arc::clone(&visit));
     let shown_out = async {
         let guest = visit.admitted().await;

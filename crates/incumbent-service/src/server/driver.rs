@@ -48,6 +48,9 @@ use work::Work;
 /// A node that ends waits so long for a disk that does not answer.
 const LAST_WRITES: Duration = Duration::from_secs(2);
 
+/// A node that has ended waits so long for clients to take their answers.
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
+
 type Started = Result<(Handle, Addresses), NotStarted>;
 
 /// A node from its start to its end, on a thread of its own.
@@ -171,7 +174,10 @@ struct Driver {
     closing: Option<Closing>,
     end: Option<End>,
     roles: watch::Sender<Role>,
+    closings: watch::Sender<bool>,
     ends: watch::Sender<Option<End>>,
+    /// Lets clients in.
+    door: Option<tokio::task::JoinHandle<()>>,
     /// What the replica is to be given in this turn.
     inputs: Vec<Input>,
     effects: Vec<Effect>,
@@ -234,10 +240,18 @@ impl Driver {
         let role = replica.view().role;
         let (roles, role_out) = watch::channel(role);
         let (ends, ended) = watch::channel(None);
+        let (closings, closing) = watch::channel(false);
         let (members, members_out) = watch::channel(book.recorded.clone());
         let tracer = Tracer::new(config.traces.clone(), role_out.clone());
-        let handle =
-            Handle { me: config.me, orders: orders_in, ended, role: role_out, members: members_out, tracer: tracer.clone() };
+        let handle = Handle {
+            me: config.me,
+            orders: orders_in,
+            ended,
+            closing,
+            role: role_out,
+            members: members_out,
+            tracer: tracer.clone(),
+        };
         let own = membership::own_place(&config, addresses);
         tokio::spawn(Steward { handle: handle.clone(), own, election_timeout: config.settings.election_timeout() }.attend());
         let notice = Arc::new(Notice::new(Standing {
@@ -248,10 +262,13 @@ impl Driver {
             ..Standing::default()
         }));
         let (counter, calls) = Counter::new(Arc::clone(&notice), tracer);
-        if let Some(listener) = clients {
-            let annex = Annex::open(handle.clone()).map_err(system)?;
-            tokio::spawn(door::keep(listener, counter, guard, annex));
-        }
+        let door = match clients {
+            Some(listener) => {
+                let annex = Annex::open(handle.clone()).map_err(system)?;
+                Some(tokio::spawn(door::keep(listener, handle.clone(), counter, guard, annex)))
+            }
+            None => None,
+        };
         let driver = Driver {
             me: config.me,
             settings: config.settings,
@@ -288,7 +305,9 @@ impl Driver {
             closing: None,
             end: None,
             roles,
+            closings,
             ends,
+            door,
             inputs: Vec::new(),
             effects: Vec::new(),
         };
@@ -322,6 +341,11 @@ impl Driver {
                 self.turn_until = clock::now() + TURN_MAX;
                 self.work_on();
             }
+        }
+        // Whoever has asked meanwhile is told that it was not done, and whoever asks now need not wait.
+        inboxes.orders.close();
+        while let Some(Wakeup::Order(order)) = self.closing.as_ref().and_then(|_| inboxes.try_order()) {
+            self.on_order(order);
         }
         self.finish(inboxes).await;
     }
@@ -491,6 +515,7 @@ impl Driver {
                 let now = clock::now();
                 let until = now + self.settings.election_timeout() * TIMEOUTS_TO_CLOSE;
                 self.closing.get_or_insert(Closing { until, transfer_again: now });
+                self.closings.send_replace(true);
             }
             Order::Attend { watcher, interest, bell } => self.belfry.add_as(watcher, interest, bell),
             Order::Leave { watcher } => self.belfry.remove(watcher),
@@ -642,7 +667,7 @@ impl Driver {
     }
 
     async fn finish(self, inboxes: Inboxes) {
-        let Driver { switchboard, ends, end, disk, keeper, desk, watchers, me, leaderships, .. } = self;
+        let Driver { switchboard, ends, end, disk, keeper, desk, watchers, me, leaderships, door, .. } = self;
         leaderships.end();
         // Why is said by whoever waits for the end, once.
         match &end {
@@ -656,6 +681,9 @@ impl Driver {
         drop((desk, watchers, inboxes));
         wait_for([disk.end(), keeper.end()]).await;
         ends.send_replace(end);
+        if let Some(door) = door {
+            let _ = tokio::time::timeout(LAST_ANSWERS, door).await;
+        }
     }
 
     /// As if the process were killed: but the directory must be free afterwards.

@@ -36,6 +36,7 @@ pub struct Handle {
     pub(super) me: NodeId,
     pub(super) orders: mpsc::Sender<Order>,
     pub(super) ended: watch::Receiver<Option<End>>,
+    pub(super) closing: watch::Receiver<bool>,
     pub(super) role: watch::Receiver<Role>,
     pub(super) members: watch::Receiver<Members>,
     pub(super) tracer: Tracer,
@@ -351,6 +352,12 @@ impl Handle {
     /// The node.
     pub fn me(&self) -> NodeId {
         self.me
+    }
+
+    /// Until it is told to end, or has ended: it takes no more requests.
+    pub(crate) async fn closes(&self) {
+        // Gone, it has ended.
+        let _ = self.closing.clone().wait_for(|it| *it).await;
     }
 
     /// Has a request applied, by whoever leads. If the future is dropped, it may still happen.
