@@ -30,6 +30,8 @@ pub(super) enum Kind {
     Word(&'static [&'static str]),
     /// A whole number of 64 bits.
     Whole,
+    /// The same, for what has no order: in JSON it is a text.
+    Id,
     /// A time: `500ms`, `30s`, `2m`.
     Span,
     /// There or not; also `=true` or `=false`.
@@ -91,7 +93,7 @@ impl Parameter {
             Kind::Key => (true, String::new()),
             Kind::Text => (text.is_some(), "a text in UTF-8".to_owned()),
             Kind::Word(words) => (text.is_some_and(|it| words.contains(&it)), words.join(" or ")),
-            Kind::Whole => (text.and_then(id).is_some(), "a whole number".to_owned()),
+            Kind::Whole | Kind::Id => (text.and_then(id).is_some(), "a whole number".to_owned()),
             Kind::Span => (text.and_then(span).is_some(), "a time, like 500ms, 30s or 2m".to_owned()),
             Kind::Flag => (matches!(value, b"" | b"true" | b"false"), "nothing, or true or false".to_owned()),
         };

@@ -79,6 +79,8 @@ fn parameter(it: &Parameter) -> Value {
         Kind::Key | Kind::Text => json!({ "type": "string" }),
         Kind::Word(words) => json!({ "type": "string", "enum": words }),
         Kind::Whole => json!({ "type": "integer", "minimum": 0 }),
+        // As in JSON: a number of 64 bits, which others would round.
+        Kind::Id => json!({ "type": "string", "pattern": "^[0-9]+$" }),
         Kind::Span => json!({ "type": "string", "pattern": "^[0-9]+(ms|s|m)$" }),
         Kind::Flag => json!({ "type": "boolean" }),
     };

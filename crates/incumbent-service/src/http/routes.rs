@@ -212,7 +212,7 @@ const FROM: Parameter =
 const IF_VERSION: Parameter = parameter("if-version", Kind::Whole, "Only if the key has this version; 0 is not there.");
 const HOLDING: Parameter =
     parameter("holding", Kind::Text, "Only while the leadership of this election with token= is in office: the fence.");
-const TOKEN: Parameter = parameter("token", Kind::Whole, "The token that belongs to holding=.");
+const TOKEN: Parameter = parameter("token", Kind::Id, "The token that belongs to holding=.");
 const PREVIOUS: Parameter = parameter("previous", Kind::Flag, "Answer what was there before.");
 
 const ONLY_CONSISTENCY: &[Parameter] = &[CONSISTENCY];
@@ -427,7 +427,7 @@ pub(super) static ROUTES: &[Route] = &[
         deed: Deed::PutKey,
         says: "Writes a key: the body is the value, byte for byte.",
         asks: &[
-            parameter("session", Kind::Whole, "The session it goes with."),
+            parameter("session", Kind::Id, "The session it goes with."),
             parameter("outlives-session", Kind::Flag, "When the session ends the key stays, without it."),
             PREVIOUS,
             IF_VERSION,
