@@ -111,7 +111,7 @@ impl FromStr for Member {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Member, String> {
-        let wrong = || format!("{text:?} is no node: write its number and where it listens, as 2@10.0.0.2:7373");
+        let wrong = || format!("{text:?} is no node: write its number and where it listens, as 2@HOST:PORT");
         let (id, address) = text.split_once('@').ok_or_else(wrong)?;
         let id = id.trim().parse().map_err(|_| wrong())?;
         if address.is_empty() || address.contains(['/', '?', '@', ',']) {
@@ -212,6 +212,6 @@ mod tests {
     #[test]
     fn a_node_without_a_number_is_refused_with_an_example() {
         let why = peer("incumbent peer --id 1 --listen h:1 --peers 10.0.0.2:7373").unwrap_err().to_string();
-        assert!(why.contains("2@10.0.0.2:7373"), "{why}");
+        assert!(why.contains("2@HOST:PORT"), "{why}");
     }
 }

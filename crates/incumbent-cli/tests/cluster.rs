@@ -178,8 +178,8 @@ fn a_token_opens_what_it_is_for_however_it_is_given() {
     assert!(!led(&guest, "other").status.success(), "it has no right to that");
     for (words, right) in [
         (&["cluster", "snapshot", "/nowhere/at-all"][..], "admin"),
-        (&["cluster", "remove", "1"], "admin"),
-        (&["cluster", "status"], "observe"),
+        (&["cluster", "remove", "1"], "admin: in"),
+        (&["cluster", "status"], "observe: in"),
         (&["kv", "put", "x", "2"], "write"),
     ] {
         let denied = with(&guest, words);
@@ -237,11 +237,11 @@ fn mistakes_are_told_in_one_line_and_nothing_is_made() {
         (serve(&["--peer-listen", "0.0.0.0:0"]), "--peer-advertise HOST:PORT"),
         (serve(&["--peers", "2@127.0.0.1:1,2@127.0.0.1:2"]), "node 2 is named twice"),
         (serve(&["--cluster", "a/b"]), "without slashes"),
-        (restore(garbage.to_str().unwrap(), "1", "2@127.0.0.1:1"), "another"),
+        (restore(garbage.to_str().unwrap(), "1", "2@127.0.0.1:1"), "is no backup"),
         (restore("/nowhere/at-all", "1", "2@127.0.0.1:1"), "cannot be read"),
         (restore(garbage.to_str().unwrap(), "1", "1@127.0.0.1:1"), "named twice"),
         (incumbent(&["token", "new", "x"]).output().unwrap(), "--campaign PREFIX"),
-        (incumbent(&["token", "new", "a b", "--admin", ""]).output().unwrap(), ""),
+        (incumbent(&["token", "new", "a b", "--admin", ""]).output().unwrap(), "\"a b\" is none"),
         (incumbent(&["token", "new", "anybody", "--admin", ""]).output().unwrap(), "another name"),
     ] {
         let told = said(&output);

@@ -2,6 +2,7 @@
 //!
 //! Reading, writing and listening for silence go on side by side in one task; whichever ends first ends the connection, with the reason. What it carries is the [`Docket`]'s.
 
+use std::io;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
@@ -49,7 +50,8 @@ impl Connection {
                 break message;
             }
             if reader.read_buf(inbox.room()).await.map_err(|wrong| Ended::Closed(Some(wrong)))? == 0 {
-                return Err(Ended::Closed(None));
+                let why = "closed before it greeted us: does it take TLS (ca= in the URL), or plain text?";
+                return Err(Ended::Closed(Some(io::Error::new(io::ErrorKind::UnexpectedEof, why))));
             }
         };
         match told {

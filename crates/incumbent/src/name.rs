@@ -19,6 +19,10 @@ impl Name {
         let odd = text.chars().find(|it| !(it.is_ascii_alphanumeric() || matches!(it, '.' | '_' | '-')));
         if text.is_empty() {
             Err(Error::misconfigured("the election has no name: give one, for example `billing`"))
+        } else if odd == Some('/') {
+            Err(Error::misconfigured(format!(
+                "'/' cannot stand in the name of an election ({text:?}): what stands before the last one belongs into the path of the engine's URL (--on ...)"
+            )))
         } else if let Some(odd) = odd {
             Err(Error::misconfigured(format!(
                 "{odd:?} cannot stand in the name of an election ({text:?}): use letters, digits, '.', '_' and '-'"
@@ -64,7 +68,7 @@ mod tests {
         for (bad, word) in [
             ("", "no name"),
             ("a b", "' '"),
-            ("a/b", "'/'"),
+            ("a/b", "the path of the engine's URL"),
             ("naïve", "'ï'"),
             ("a\n", "'\\n'"),
             (".hidden", "begins"),

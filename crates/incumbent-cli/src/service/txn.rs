@@ -70,7 +70,14 @@ pub(super) async fn run(wanted: &TxnArguments, here: &Here, console: &mut Consol
 
 fn result(answer: Option<&ActAnswer>) -> serde_json::Value {
     match answer {
-        Some(ActAnswer::Written(written)) => json!({ "written": written.item.as_ref().map(describe) }),
+        Some(ActAnswer::Written(written)) => {
+            let mut item = json!(written.item.as_ref().map(describe));
+            // The store does not send back what it was just sent.
+            if let Some(item) = item.as_object_mut() {
+                item.remove("value");
+            }
+            json!({ "written": item })
+        }
         Some(ActAnswer::Deleted(deleted)) => json!({ "deleted": deleted.count }),
         Some(ActAnswer::Read(read)) => json!({ "items": read.items.iter().map(describe).collect::<Vec<_>>() }),
         Some(ActAnswer::Transacted(inner)) => json!({ "held": inner.held }),

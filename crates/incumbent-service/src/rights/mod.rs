@@ -156,7 +156,8 @@ impl fmt::Display for Denied {
             Denied::BadToken => f.write_str("the token is not known here"),
             Denied::Withdrawn => f.write_str("the token was withdrawn, or its rights have changed: connect again"),
             Denied::Missing { guest, right, of } => {
-                write!(f, "{guest} has no right to {right} {of}: it needs {right}:PREFIX in the file of tokens")
+                let prefix = if *of == Scope::Everything.to_string() { "" } else { "PREFIX" };
+                write!(f, "{guest} has no right to {right} {of}: it needs {right}:{prefix} in the file of tokens")
             }
             Denied::Useless { guest, purpose, rights } => {
                 let rights: Vec<_> = rights.iter().map(|it| format!("{it}:PREFIX")).collect();

@@ -54,6 +54,7 @@ pub fn make(name: &str, rights: &str) -> Result<Made, String> {
 }
 
 fn made(name: &str, rights: &str, secret: [u8; 32]) -> Result<Made, String> {
+    check_name(name)?;
     let token = format!("{MARK}{}", to_digits(&secret));
     let line = format!("{name} sha256:{} {rights}", to_digits(&digest_of(&token)));
     // What we hand out, we can read again; and it is one line.

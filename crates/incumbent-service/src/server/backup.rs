@@ -168,6 +168,11 @@ fn read(file: &Path) -> Result<(Label, Store), NotRestored> {
         Err(Rejected::Newer(version)) => {
             return not(format!("{name} was written by a later release (format {version}): restore it with that one or a later"));
         }
+        Err(Rejected::Damaged(damage)) if damage.offset == 0 => {
+            return not(format!(
+                "{name} is no backup, or damaged from its first byte on: name a file that `incumbent cluster snapshot` has written, or another copy of it"
+            ));
+        }
         Err(Rejected::Damaged(damage)) => return Err(damaged(damage.to_string())),
         Err(Rejected::Failed(failure)) => return not(format!("{name} cannot be read: {failure}")),
     };
