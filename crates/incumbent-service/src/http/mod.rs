@@ -33,8 +33,6 @@ mod schemas;
 mod sessions;
 mod shapes;
 mod streams;
-#[cfg(test)]
-mod tests;
 mod views;
 
 use std::convert::Infallible;
@@ -121,3 +119,6 @@ where
         () = too_late => {}
     }
 }
+
+#[cfg(test)]
+mod tests;

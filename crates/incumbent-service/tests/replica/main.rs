@@ -5,6 +5,7 @@
 #![expect(clippy::print_stderr, reason = "figures of a run, and its trace, are for whoever asked for them")]
 
 mod scenarios;
+mod slowness;
 mod strangers;
 mod world;
 
