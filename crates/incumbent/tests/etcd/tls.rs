@@ -50,6 +50,21 @@ async fn a_certificate_is_checked_against_the_authority_and_the_name() {
 }
 
 #[tokio::test]
+async fn whoever_logs_in_hears_what_is_wrong_with_tls_too() {
+    let certificates = Certificates::new().expect("written");
+    let etcd = Etcd::debian().tls(certificates.server()).start().expect("starts");
+    let (ca, stranger) = (certificates.authority().display().to_string(), certificates.stranger().display().to_string());
+    let place = format!("etcd://joe:secret@{}/prod", etcd.address());
+    let why = refused(&format!("{place}?ca={stranger}")).await;
+    assert!(why.contains("ca="), "{why}");
+    let why = refused(&format!("{place}?ca={ca}&server-name=db.example")).await;
+    assert!(why.contains("server-name=") && why.contains("db.example"), "{why}");
+    let empty = certificates.client().key.display().to_string();
+    let why = refused(&format!("{place}?ca={empty}")).await;
+    assert!(why.contains("ca="), "{why}");
+}
+
+#[tokio::test]
 async fn a_certificate_for_another_name_is_refused_unless_that_is_the_name() {
     let certificates = Certificates::new().expect("written");
     let etcd = Etcd::recent().tls(certificates.wrong_name()).start().expect("starts");

@@ -403,7 +403,8 @@ impl Client {
             return Ok(admission);
         }
         let Some(Credentials { user, password }) = self.credentials.clone() else { return Ok(Admission::Open) };
-        for _ in 0..self.servers.len() {
+        let mut unreachable = 0;
+        loop {
             let line = self.line(None);
             let (server, connection) = (line.server, line.connection);
             let mut awaited = Awaited { client: &self, server, connection, answered: false };
@@ -424,14 +425,20 @@ impl Client {
                 Err(status) if status.message().contains("authentication is not enabled") => {
                     return Ok(self.admit(Admission::Open));
                 }
-                Err(status) if fault::never_left(&status) => self.give_up(server, connection),
+                Err(status) if fault::never_left(&status) && unreachable + 1 < self.servers.len() => {
+                    self.give_up(server, connection);
+                    unreachable += 1;
+                }
                 Err(status) => {
-                    return Err(fault::judge(&status, &self.servers[server].name, self.servers[server].acquaintance()));
+                    let all = fault::never_left(&status);
+                    if all {
+                        self.give_up(server, connection);
+                    }
+                    let name = if all { self.names() } else { self.servers[server].name.clone() };
+                    return Err(fault::judge(&status, &name, self.servers[server].acquaintance()));
                 }
             }
         }
-        Err(Error::refused(format!("cannot reach etcd at {}: is it running there, and is the address right?", self.names()))
-            .into())
     }
 }
 
