@@ -63,6 +63,13 @@ impl Identity {
         Identity::unique_part(self.name())
     }
 
+    /// Whether both are candidacies of one process, or one candidacy.
+    pub fn is_process_of(&self, other: &Identity) -> bool {
+        let process =
+            |it: &Identity| it.0.rsplit_once('_').filter(|_| it.boot().is_some()).map(|(process, _)| process.to_owned());
+        self == other || process(self).is_some_and(|it| process(other) == Some(it))
+    }
+
     /// The whole text.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -139,6 +146,18 @@ mod tests {
         assert_eq!(Identity::stored("").name(), "");
         assert_eq!(Identity::stored("web-1_0a1b2c3d_17_0123456789abcdef").boot(), Some("0a1b2c3d"));
         assert_eq!(Identity::stored("pod-7_a1b2").boot(), None);
+    }
+
+    #[test]
+    fn candidacies_of_one_process_are_known_from_each_other_and_from_those_of_another() {
+        let identity = Identity::named("web-1").expect("a good name");
+        assert!(identity.is_process_of(&identity.anew()));
+        assert!(!identity.is_process_of(&Identity::unique()));
+        let stored = |text: &str| Identity::stored(text);
+        let first = stored("web-1_0a1b2c3d_17_0123456789abcdef");
+        assert!(first.is_process_of(&stored("web-1_0a1b2c3d_17_fedcba9876543210")));
+        assert!(!first.is_process_of(&stored("web-1_0a1b2c3d_18_fedcba9876543210")));
+        assert!(!stored("pod-7_a1b2").is_process_of(&stored("pod-7_c3d4")));
     }
 
     #[test]

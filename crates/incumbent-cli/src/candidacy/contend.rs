@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use incumbent::{Election, Leadership};
+use incumbent::{Election, Leadership, Reason, State};
 use tokio::time::Instant;
 
 use super::notify::Notify;
@@ -37,6 +37,17 @@ pub(crate) enum Next {
 impl Next {
     /// Contend again at once.
     pub(crate) const CONTEND: Next = Next::ContendAfter(Duration::ZERO);
+}
+
+/// Whether this leadership ends because somebody wanted the seat for another: whoever had it must leave it to others for a while, as [`Election::run`] does. Where there is no line, the former
+/// leader is the quickest of all who contend.
+pub(crate) fn is_given_away(leadership: &Leadership) -> bool {
+    match leadership.state() {
+        State::Stopping(reason) | State::Lost(reason) => {
+            matches!(reason, Reason::Resigned | Reason::HandedOver | Reason::Evicted)
+        }
+        State::Held | State::Jeopardy => false,
+    }
 }
 
 /// Why a process ends between two terms.

@@ -182,6 +182,12 @@ fn tell(
             let measured = span::measured(*took);
             let says = format!("{next} leads {election} with token {token}, {measured} after {name} was asked to {verb}");
             match demand {
+                _ if asked.is_some_and(|it| it.identity.is_process_of(&leader.identity)) => {
+                    let says = format!(
+                        "{name} leads {election} again with token {token}, {measured} after it was asked to {verb}: nobody else took the seat"
+                    );
+                    ("again", Some(leader), Some(*took), Exit::Found, says)
+                }
                 Demand::HandOver(to) if !is_called(&leader.identity, to) => {
                     ("another", Some(leader), Some(*took), Exit::Found, format!("{says}: {to} was not there to take it"))
                 }

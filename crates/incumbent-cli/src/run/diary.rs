@@ -61,6 +61,7 @@ impl Diary {
             }
             Some(Served::Ended(Ending::Signal(_))) => "command ended by a signal",
             Some(Served::Lost) => "lost",
+            Some(Served::GivenAway) => "given away",
             Some(Served::Told(..)) => "told to end",
             Some(Served::NotStarted) => "command not started",
             Some(Served::NotFenced) => "former leader not fenced",

@@ -321,10 +321,16 @@ impl Supervisor<'_> {
                 return Next::CONTEND;
             }
             Served::Told(told, ending) => return Next::End(ending.map_or(told.exit(), exit_of)),
-            Served::Lost if wanted.after_loss == AfterLoss::Exit => return Next::End(Exit::RunLost),
+            Served::Lost | Served::GivenAway if wanted.after_loss == AfterLoss::Exit => return Next::End(Exit::RunLost),
             Served::Lost => {
                 self.unfinished = task;
                 return Next::CONTEND;
+            }
+            Served::GivenAway => {
+                self.unfinished = task;
+                let rest = self.terms.election.timing().rest();
+                say!(wanted.candidacy.quiet, "leaves the seat to others for {}", span::measured(rest));
+                return Next::ContendAfter(rest);
             }
             Served::NotFenced => return Next::End(Exit::RunNotFenced),
             Served::NotStarted => Exit::RunFailed,

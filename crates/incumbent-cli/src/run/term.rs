@@ -15,6 +15,7 @@ use super::fence::{Fencing, Here, Takeover};
 use super::job::Task;
 use super::record::{Done, Record, Unsettled, unsettled};
 use super::{OnJeopardy, RunArguments};
+use crate::candidacy::contend::is_given_away;
 use crate::candidacy::hook::{self, Cut, Hook};
 use crate::candidacy::machine::{Machine, Uncleared, at_the_berth};
 use crate::candidacy::signals::{Heard, Signals, Told};
@@ -50,6 +51,8 @@ pub(super) enum Served {
     Ended(Ending),
     /// The leadership ended first.
     Lost,
+    /// The same, because it was asked to give the seat away.
+    GivenAway,
     /// A signal asked this process to end; how the command ended, if it had been started.
     Told(Told, Option<Ending>),
     /// The command was not started, though there was time.
@@ -96,6 +99,7 @@ impl Terms<'_> {
         };
         self.office.end();
         let (served, to) = served;
+        let served = if served == Served::Lost && is_given_away(&leadership) { Served::GivenAway } else { served };
         let is_done = match (served, self.task) {
             (Served::Ended(Ending::Code(0)), Some(task)) => task.put_on_record(self.election, &leadership).await,
             (_, _) => false,
@@ -277,13 +281,14 @@ impl Terms<'_> {
         let died = work.watch_over(guarded, &mut changes, signals, asked).await;
         let served = match (died, work.stop, work.ending) {
             (Died::NeverLived, Some(Stop::Told(told)), _) => Served::Told(told, None),
-            (Died::NeverLived, Some(Stop::Lost | Stop::Asked), _) => Served::Lost,
+            (_, Some(Stop::Asked), _) => Served::GivenAway,
+            (Died::NeverLived, Some(Stop::Lost), _) => Served::Lost,
             (Died::NeverLived, None, _) => Served::NotStarted,
             // If nobody saw how it ended, it was the supervisor that killed it: the guardian did not.
             (Died::Dead, Some(Stop::Told(told)), ending) => {
                 Served::Told(told, Some(ending.unwrap_or(Ending::Signal(Signal::KILL.as_raw()))))
             }
-            (Died::Dead, Some(Stop::Lost | Stop::Asked), _) | (Died::Dead, None, None) => Served::Lost,
+            (Died::Dead, Some(Stop::Lost), _) | (Died::Dead, None, None) => Served::Lost,
             (Died::Dead, None, Some(ending)) => Served::Ended(ending),
         };
         (served, work.to)

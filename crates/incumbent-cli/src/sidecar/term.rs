@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 
 use super::SidecarArguments;
 use super::badge::Badge;
+use crate::candidacy::contend::is_given_away;
 use crate::candidacy::hook::{self, Cut, Hook};
 use crate::candidacy::machine::{Machine, Uncleared};
 use crate::candidacy::promise::Promise;
@@ -139,6 +140,7 @@ impl Terms<'_> {
         }
         say!(self.wanted.candidacy.quiet, "leaves office ({})", stop.reason());
         let mut served = match stop {
+            Stop::Lost(_) if is_given_away(leadership) => Served::GivenAway,
             Stop::Lost(_) => Served::Lost,
             Stop::Told => Served::Told,
             Stop::Resigned | Stop::HandedOver(_) => Served::GivenAway,

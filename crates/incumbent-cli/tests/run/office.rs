@@ -3,7 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 
-use incumbent_testbed::eventually;
+use incumbent_testbed::{Nats, Server as _, eventually};
 use serde_json::Value;
 
 use crate::shell::{ends, text};
@@ -66,13 +66,36 @@ fn a_value_is_published_for_all_to_see() {
 #[test]
 fn asked_to_resign_it_stops_the_command_and_contends_again_with_a_greater_token() {
     let world = World::new(Hold::Group);
-    let (run, socket, token) = begun(&world, &["--grace", "100ms"]);
+    let (run, socket, token) = begun(&world, &["--grace", "100ms", "--ttl", "1s"]);
     assert_eq!(asked(&socket, "POST", "/resign", "").0, 202);
+    run.reports("leaves the seat to others for 1s");
     run.hear("socket ");
     let later: u64 = run.hear("token ").parse().unwrap();
     assert!(later > token);
     let history = ends(world.incumbent(&["history", "job", "--on", &world.url()]), 0);
     assert!(text(&history.stdout).contains("resigned"), "{}", text(&history.stdout));
+    let again = ends(world.incumbent(&["resign", "job", "--json", "--on", &world.url()]), 1);
+    let again: Value = serde_json::from_slice(&again.stdout).unwrap();
+    assert_eq!(again["outcome"], "again", "{again:#}");
+}
+
+/// Where there is no line the quickest is next, and that would be whoever has just had the seat.
+#[test]
+fn where_there_is_no_line_whoever_is_asked_to_go_leaves_the_seat_to_another() {
+    let nats = Nats::recent().start().unwrap();
+    let url = format!("nats://{}/prod", nats.address());
+    let world = World::new(Hold::Group);
+    let start = |name| world.start(&["--on", &url, "--identity", name, "--ttl", "5s"], COMMAND);
+    let first = start("web-1");
+    first.hear("token ");
+    let others = ["web-2", "web-3"].map(start);
+    others.iter().for_each(|it| it.reports("standing by"));
+    for ask in ["evict", "resign", "evict"] {
+        let output = ends(world.incumbent(&[ask, "job", "--json", "--on", &url]), 0);
+        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(document["outcome"], "changed", "{document:#}");
+        assert_ne!(document["asked"]["name"], document["leader"]["name"], "{document:#}");
+    }
 }
 
 #[test]
