@@ -371,6 +371,17 @@ fn watch_says_every_change_and_ends_when_it_is_told_to() {
     assert!(text(&counted.stdout).contains("web-1 leads with token"), "{}", text(&counted.stdout));
 }
 
+/// A mistyped name costs the leader its seat there: whoever asks is told.
+#[test]
+fn a_hand_over_on_an_engine_that_does_not_know_who_waits_is_warned_about() {
+    let nats = Nats::recent().start().unwrap();
+    let url = format!("nats://{}/typo", nats.address());
+    let leader = Candidate::stands(&url, "web-1", Manners::Heeds);
+    leader.leads();
+    let output = ends(&mut on(&url, &["handover", "billing", "--to", "web-9", "--no-wait"]), 0);
+    assert!(text(&output.stderr).starts_with("warning: nats does not say who waits: if nobody called web-9 does"), "{output:?}");
+}
+
 #[test]
 fn after_a_raise_every_token_is_greater() {
     let url = files("raise");

@@ -102,8 +102,15 @@ async fn ask(wanted: &AskArguments, demand: Demand, console: &mut Console<'_>) -
         if is_called(&leader.identity, to) {
             return tell(wanted, &demand, Some(leader), &Outcome::Already, console);
         }
-        if election.guarantees().lists_candidates {
+        let promised = election.guarantees();
+        if promised.lists_candidates {
             waits(&before, to, &wanted.election).map_err(|what| Failure::Engine { what, exit: Exit::Usage })?;
+        } else {
+            tracing::warn!(
+                "{} does not say who waits: if nobody called {to} does, {} stops all the same, and the seat stays empty for a ttl",
+                promised.engine,
+                leader.identity
+            );
         }
     }
     let begun = clock::now();
