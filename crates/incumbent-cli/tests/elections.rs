@@ -89,6 +89,14 @@ fn the_engines_are_listed_with_what_they_cannot_promise_first() {
 }
 
 #[test]
+fn the_sql_of_elections_is_printed_for_those_who_may_run_it() {
+    let output = ends(&mut incumbent(&["engines", "--sql=office"]), 0);
+    assert!(text(&output.stdout).starts_with("CREATE SCHEMA IF NOT EXISTS \"office\";\n"), "{output:?}");
+    let output = ends(&mut incumbent(&["engines", "--sql"]), 0);
+    assert!(text(&output.stdout).starts_with("CREATE TABLE IF NOT EXISTS \"public\".incumbent_election"), "{output:?}");
+}
+
+#[test]
 fn every_engine_that_can_be_opened_is_listed() {
     let document = json(&ends(&mut incumbent(&["engines", "--json"]), 0));
     let listed: Vec<&str> = document["engines"].as_array().unwrap().iter().map(|it| it["engine"].as_str().unwrap()).collect();
@@ -369,6 +377,17 @@ fn watch_says_every_change_and_ends_when_it_is_told_to() {
 
     let counted = ends(&mut on(&url, &["watch", "billing", "--count", "1"]), 0);
     assert!(text(&counted.stdout).contains("web-1 leads with token"), "{}", text(&counted.stdout));
+}
+
+#[test]
+fn commands_that_only_look_make_nothing() {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("elections-unmade-{}", std::process::id()));
+    let url = format!("file:{}", folder.join("deep").display());
+    ends(&mut on(&url, &["who", "billing"]), 4);
+    ends(&mut on(&url, &["candidates", "billing"]), 0);
+    ends(&mut on(&url, &["history", "billing"]), 0);
+    ends(&mut on(&url, &["watch", "billing", "--count", "1"]), 0);
+    assert!(!folder.exists());
 }
 
 /// A mistyped name costs the leader its seat there: whoever asks is told.

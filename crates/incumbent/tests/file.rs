@@ -28,7 +28,7 @@ impl Directory {
 #[async_trait]
 impl Subject for Directory {
     async fn engine(&self) -> Arc<dyn Engine> {
-        Arc::new(Files::at(self.0.path()).expect("a good directory"))
+        Arc::new(Files::at(self.0.path()))
     }
 
     fn election(&self, name: &Name) -> Builder {
@@ -177,11 +177,23 @@ async fn a_desk_that_is_no_desk_stops_the_election_rather_than_the_tokens() {
 }
 
 #[tokio::test]
+async fn whoever_only_looks_makes_no_directory() {
+    let directory = Directory::new();
+    let deep = directory.0.path().join("not/there/yet");
+    let (engine, election) = (Files::at(&deep), fresh_name("seen"));
+    assert_eq!(engine.look(&election).await.expect("nobody is an answer"), incumbent::engine::Board::default());
+    assert!(!directory.0.path().join("not").exists());
+    assert!(token(&engine, &election, &directory).await.is_some(), "who wants to lead makes it");
+    assert_eq!(engine.look(&election).await.expect("it is there").leaders.len(), 1);
+}
+
+#[tokio::test]
 async fn what_cannot_be_is_refused_in_one_line() {
-    for (url, word) in [("file:/proc/no/such/x", "cannot make the directory"), ("file:/tmp/x?colour=red", "no option")] {
-        let why = Election::on(url).build().await.expect_err(url).to_string();
-        assert!(why.contains(word) && !why.contains('\n'), "{url}: {why}");
-    }
+    let why = Election::on("file:/tmp/x?colour=red").build().await.expect_err("no such option").to_string();
+    assert!(why.contains("no option") && !why.contains('\n'), "{why}");
+    let election = Election::on("file:/proc/no/such/x").build().await.expect("nobody has asked for anything yet");
+    let why = election.campaign().await.expect_err("nothing can be made there").to_string();
+    assert!(why.contains("cannot make the directory") && !why.contains('\n'), "{why}");
 }
 
 #[test]

@@ -229,14 +229,23 @@ async fn a_bucket_from_which_entries_may_go_away_is_refused() {
 #[tokio::test]
 async fn the_bucket_that_is_made_is_as_promised() {
     let port = NATS.server().port();
-    open(&format!("nats://127.0.0.1:{port}/t?bucket=made")).await.expect("made");
+    let (engine, election) =
+        (open(&format!("nats://127.0.0.1:{port}/t?bucket=made")).await.expect("it is there"), fresh_name("made"));
+    // Whoever only looks makes none.
+    assert_eq!(engine.look(&election).await.expect("nobody is an answer"), incumbent::engine::Board::default());
+    let absent = operator(port, "$JS.API.STREAM.INFO.KV_made", "").await;
+    assert!(absent.contains("stream not found"), "{absent}");
+    let looker = open(&format!("nats://127.0.0.1:{port}/t?bucket=made")).await.expect("it is there");
+    token(&*engine, &election, &bid(&at(port), "a")).await.expect("made").expect("free");
+    assert_eq!(looker.look(&election).await.expect("it finds what was made since").leaders.len(), 1);
     let found = operator(port, "$JS.API.STREAM.INFO.KV_made", "").await;
     let found: serde_json::Value = serde_json::from_str(&found).expect("JSON");
     let config = &found["config"];
     assert_eq!((config["storage"].as_str(), config["max_msgs_per_subject"].as_i64()), (Some("file"), Some(1)), "{config}");
     assert_eq!((config["max_age"].as_i64(), config["allow_direct"].as_bool()), (Some(0), Some(false)), "{config}");
     assert!(found["state"]["first_seq"].as_u64() > Some(1_600_000_000_000), "{found}");
-    let why = open(&format!("nats://127.0.0.1:{port}/t?bucket=three&replicas=3")).await.err().expect("there is one server");
+    let three = open(&format!("nats://127.0.0.1:{port}/t?bucket=three&replicas=3")).await.expect("it may be there later");
+    let why = three.claim(&election, &bid(&at(port), "a")).await.expect_err("there is one server");
     assert!(why.kind() == Kind::Misconfigured && why.to_string().contains("--replicas=3"), "{why:?}");
 }
 
@@ -361,7 +370,12 @@ async fn trouble_is_said_in_one_line_with_what_to_do() {
         (format!("nats://127.0.0.1:{forgetful}/t"), "-js"),
         (format!("nats://limited:x@127.0.0.1:{limited}/t"), "nats kv add incumbent"),
     ] {
-        let why = open(&bad).await.err().unwrap_or_else(|| panic!("{bad} was taken, without {word}"));
+        // Who may not make a bucket finds out with the first claim.
+        let why = match open(&bad).await {
+            Ok(engine) => engine.claim(&fresh_name("rights"), &bid(&at(limited), "a")).await.err(),
+            Err(why) => Some(why),
+        };
+        let why = why.unwrap_or_else(|| panic!("{bad} was taken, without {word}"));
         assert_eq!(why.kind(), Kind::Misconfigured, "{bad}: {why}");
         assert!(why.to_string().contains(word) && !why.to_string().contains('\n'), "{bad}: {why}");
         assert!(!why.to_string().contains("hunter2"), "{why}");

@@ -145,7 +145,28 @@ async fn reach(place: &incumbent::place::Place, election: &Name) -> Result<std::
     let engine = answer(engines::open(place)).await?;
     // Some connect only when they are asked something.
     answer(engine.look(election)).await?;
+    // Whoever looks makes nothing: whether a directory, a bucket or tables can be made, only a candidate finds out. One of peers is a node of theirs.
+    if place.scheme() != "peers" {
+        stand(engine.as_ref(), election, LEASE_USUAL.max(engine.guarantees().ttl_min)).await?;
+    }
     Ok(engine)
+}
+
+/// Takes the seat and gives it back.
+async fn stand(engine: &dyn Engine, election: &Name, ttl: Duration) -> Result<(), Error> {
+    let bid = bid(ttl);
+    match answer(engine.claim(election, &bid)).await? {
+        Claim::Granted(grant) => {
+            let farewell = Farewell { reason: Reason::Finished, to: None };
+            answer(engine.release(election, &bid, grant.token, &farewell)).await
+        }
+        // Another doctor is at work.
+        Claim::Occupied { .. } => answer(engine.withdraw(election, &bid)).await,
+    }
+}
+
+fn bid(ttl: Duration) -> Bid {
+    Bid { identity: Identity::unique(), ttl, value: String::new(), priority: 0, seats: 1, seen: None }
 }
 
 /// The times that elections here would have, and whether the engine grants them.
@@ -200,21 +221,9 @@ async fn refusal(engine: &dyn Engine, election: &Name, promised: &Guarantees, ti
     if promised.clock != WhoseClock::Engine || !(promised.ttl_min..=promised.ttl_max).contains(&timing.ttl()) {
         return None;
     }
-    let bid = bid_for(timing.ttl());
-    let why = match answer(engine.claim(election, &bid)).await {
-        Ok(Claim::Granted(grant)) => {
-            let farewell = Farewell { reason: Reason::Finished, to: None };
-            answer(engine.release(election, &bid, grant.token, &farewell)).await.err()
-        }
-        Ok(Claim::Occupied { .. }) => engine.withdraw(election, &bid).await.err(),
-        Err(why) => Some(why),
-    };
+    let why = stand(engine, election, timing.ttl()).await.err();
     // What else goes wrong here goes wrong with the lease that runs out, too.
     why.filter(|it| it.kind() == Kind::Misconfigured).map(|it| Finding::new(Level::Fail, "lease", it.to_string()))
-}
-
-fn bid_for(ttl: Duration) -> Bid {
-    Bid { identity: Identity::unique(), ttl, value: String::new(), priority: 0, seats: 1, seen: None }
 }
 
 /// Lets a lease run out, and looks when the engine frees the seat. Never early: that is what a leadership's deadline rests on.
@@ -257,7 +266,7 @@ fn judge(ttl: Duration, lasted: Duration, late: Lateness) -> Finding {
 /// The lease that was granted, and how long after it was asked for the seat was seen to be free.
 async fn lapse(engine: &dyn Engine, election: &Name, ttl: Duration, late: Lateness) -> Result<(Duration, Duration), String> {
     const LOOK_EVERY: Duration = Duration::from_millis(20);
-    let bid = bid_for(ttl);
+    let bid = bid(ttl);
     let sent = clock::now();
     let grant = match answer(engine.claim(election, &bid)).await.map_err(|why| why.to_string())? {
         Claim::Granted(grant) => grant,

@@ -12,10 +12,26 @@ use crate::table::{Entry, Side, Table, Tone};
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   incumbent engines
-  incumbent engines --json | jq -r '.engines[] | select(.exclusive.kind == \"always\") | .engine'";
+  incumbent engines --json | jq -r '.engines[] | select(.exclusive.kind == \"always\") | .engine'
+  # What candidates on PostgreSQL would make themselves, if they may create nothing
+  incumbent engines --sql=elections | psql \"$DATABASE_URL\"";
 
-/// Prints the table, then every engine's caveats.
-pub(crate) fn run(form: Form, console: &mut Console<'_>) -> Result<Exit, Failure> {
+#[derive(clap::Args, Debug)]
+pub(crate) struct EnginesArguments {
+    /// Print instead the SQL that makes the tables and functions of elections on PostgreSQL, in this schema (public unless said)
+    #[arg(long, value_name = "SCHEMA", num_args = 0..=1, require_equals = true, default_missing_value = "public", conflicts_with = "json")]
+    sql: Option<String>,
+    #[command(flatten)]
+    form: Form,
+}
+
+/// Prints the table, then every engine's caveats; or what is asked for instead.
+pub(crate) fn run(wanted: &EnginesArguments, console: &mut Console<'_>) -> Result<Exit, Failure> {
+    if let Some(schema) = &wanted.sql {
+        write!(console.out, "{}", incumbent::engines::postgres::schema_sql(schema))?;
+        return Ok(Exit::Done);
+    }
+    let form = wanted.form;
     let engines = incumbent::engines::built_in();
     if form.json {
         writeln!(console.out, "{:#}", json!({ "engines": engines.iter().map(guarantees).collect::<Vec<_>>() }))?;

@@ -72,10 +72,7 @@ pub(crate) enum ElectionCommand {
     DrillCandidate(drill::candidate::CandidateArguments),
     /// List the engines that are built in, and of each first what it cannot promise
     #[command(after_help = engines::EXAMPLES)]
-    Engines {
-        #[command(flatten)]
-        form: Form,
-    },
+    Engines(engines::EnginesArguments),
 }
 
 /// An election to look at.
@@ -114,7 +111,7 @@ pub(crate) fn run(command: ElectionCommand, interrupt: &Interrupt, console: &mut
                 ElectionCommand::Doctor(wanted) => doctor::run(&wanted, console).await,
                 ElectionCommand::Drill(wanted) => drill::run(&wanted, interrupt, console).await,
                 ElectionCommand::DrillCandidate(wanted) => drill::candidate::run(&wanted, console).await,
-                ElectionCommand::Engines { form } => engines::run(form, console),
+                ElectionCommand::Engines(wanted) => engines::run(&wanted, console),
             }
         };
         tokio::select! {
@@ -140,7 +137,7 @@ fn ends_by_itself(command: &ElectionCommand) -> bool {
         | ElectionCommand::Plan(_)
         | ElectionCommand::Doctor(_)
         | ElectionCommand::DrillCandidate(_)
-        | ElectionCommand::Engines { .. } => false,
+        | ElectionCommand::Engines(_) => false,
     }
 }
 
@@ -156,6 +153,6 @@ fn talk(command: &ElectionCommand) -> Talk {
         ElectionCommand::Members(wanted) => wanted.target.talk(),
         ElectionCommand::Doctor(wanted) => wanted.target.talk(),
         ElectionCommand::Drill(wanted) => wanted.target.talk(),
-        ElectionCommand::Plan(_) | ElectionCommand::DrillCandidate(_) | ElectionCommand::Engines { .. } => Talk::Warnings,
+        ElectionCommand::Plan(_) | ElectionCommand::DrillCandidate(_) | ElectionCommand::Engines(_) => Talk::Warnings,
     }
 }

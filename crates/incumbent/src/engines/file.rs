@@ -112,11 +112,10 @@ struct Marker {
 }
 
 impl Files {
-    /// The directory that the URL names, made if it is not there; the usual one if it names none.
+    /// The directory that the URL names; the usual one if it names none. Made by the first who wants to lead there, and not by those who look.
     pub(super) fn open(place: &Place) -> Result<Arc<dyn Engine>, Error> {
         place.knows_only(&["network-filesystem"])?;
         let directory = Files::directory_of(place)?;
-        let files = Files::at(&directory)?;
         if let Some(kind) = remote_kind(&directory)? {
             match place.option("network-filesystem") {
                 Some("allow") => {
@@ -131,7 +130,7 @@ impl Files {
                 }
             }
         }
-        Ok(Arc::new(files))
+        Ok(Arc::new(Files::at(&directory)))
     }
 
     /// Where the elections of this URL are kept.
@@ -142,18 +141,16 @@ impl Files {
         }
     }
 
-    /// Elections in `directory`, made if it is not there.
-    pub fn at(directory: &Path) -> Result<Files, Error> {
-        std::fs::create_dir_all(directory)
-            .map_err(|why| Error::misconfigured(format!("cannot make the directory {}: {why}", directory.display())))?;
-        Ok(Files {
+    /// Elections in `directory`, made by the first who wants to lead there.
+    pub fn at(directory: &Path) -> Files {
+        Files {
             inner: Arc::new(Inner {
                 directory: directory.to_owned(),
                 hints: hints::Hints::of(directory),
                 state: Mutex::default(),
                 known: Mutex::default(),
             }),
-        })
+        }
     }
 
     /// Files may be slow, so they are not waited for on the thread that renews.
@@ -209,8 +206,10 @@ pub fn usual_directory() -> Result<PathBuf, Error> {
         .ok_or_else(|| Error::misconfigured("no home to keep elections in: name a directory, for example file:/var/lib/jobs"))
 }
 
+/// The file system of the directory, or of where it would be made.
 fn remote_kind(directory: &Path) -> Result<Option<&'static str>, Error> {
-    let stat = rustix::fs::statfs(directory)
+    let there = directory.ancestors().find(|it| it.exists()).unwrap_or(Path::new("."));
+    let stat = rustix::fs::statfs(there)
         .map_err(|why| Error::misconfigured(format!("cannot see what file system {} is on: {why}", directory.display())))?;
     // Some are negative as the kernel gives them.
     let number = (stat.f_type as u64 & 0xFFFF_FFFF) as u32;
@@ -235,8 +234,22 @@ impl Inner {
     }
 
     fn open_lock(&self, election: &Name) -> Result<File, Error> {
-        let path = self.path(election, "lock");
-        OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(self.trouble("open a lock"))
+        self.open_to_lock(&self.path(election, "lock"))
+    }
+
+    /// Opens a file, made if it is not there; and so is the directory.
+    fn open_to_lock(&self, path: &Path) -> Result<File, Error> {
+        let open = || OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+        let opened = match open() {
+            Err(why) if why.kind() == std::io::ErrorKind::NotFound => {
+                let directory = &self.directory;
+                std::fs::create_dir_all(directory)
+                    .map_err(|why| Error::misconfigured(format!("cannot make the directory {}: {why}", directory.display())))?;
+                open()
+            }
+            opened => opened,
+        };
+        opened.map_err(self.trouble("open a lock"))
     }
 
     /// Whether the lock is still the file under its name: one that was removed locks nobody out.
@@ -522,8 +535,7 @@ impl Inner {
 
     /// Not on the desk, which only the holder of the seat may write: notes are anybody's.
     fn annotate(&self, election: &Name, token: Token, text: &str) -> Result<(), Error> {
-        let lock = self.path(election, "notes-lock");
-        let lock = OpenOptions::new().write(true).create(true).truncate(false).open(lock).map_err(self.trouble("open a lock"))?;
+        let lock = self.open_to_lock(&self.path(election, "notes-lock"))?;
         // Held for as long as it takes to write a page.
         lock.lock().map_err(self.trouble("take a lock"))?;
         let mut desk = Desk { notes: self.notes(election)?, ..Desk::default() };

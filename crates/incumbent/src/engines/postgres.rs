@@ -174,10 +174,9 @@ impl Server {
         &self.hosts[self.at.load(Ordering::Relaxed) % self.hosts.len()]
     }
 
-    /// Says whether it lets us in, and makes tables and functions if they are not there.
+    /// Says whether it lets us in. Tables and functions are made by the first who wants to change something: whoever looks on may have no right to.
     async fn knock(&self) -> Result<(), Error> {
-        let rows = self.query_once(&sql::probe_sql(&self.schema), &[]).await.map_err(|(why, _)| why)?;
-        if rows.first().is_some_and(|row| row.get::<_, bool>(0)) { Ok(()) } else { self.make_tables().await }
+        self.query_once("SELECT 1", &[]).await.map(drop).map_err(|(why, _)| why)
     }
 
     async fn make_tables(&self) -> Result<(), Error> {
@@ -204,29 +203,39 @@ impl Server {
             Err(why) if why.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
                 lent.answered();
                 Err(Error::misconfigured(format!(
-                    "the user {:?} may not create the tables and functions ({}): have somebody run this once, and grant us SELECT, INSERT, UPDATE, DELETE on the tables: {}",
+                    "the user {:?} may not create the tables and functions ({}): have somebody run once what `incumbent engines --sql='{}'` prints, and grant this user USAGE on the schema, and SELECT, INSERT, UPDATE, DELETE on the tables incumbent_* in it",
                     self.login.get_user().unwrap_or_default(),
                     said(&why),
-                    schema_sql(&self.schema)
+                    self.schema
                 )))
             }
             Err(why) => Err(self.complaint(&why)),
         }
     }
 
-    /// Asks, and makes tables and functions first if somebody has removed them or they could not be made when the engine was opened.
+    /// Asks, and makes tables and functions first if they are not there.
     async fn query(&self, statement: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Error> {
-        match self.query_once(statement, parameters).await {
-            Err((_, Some(code))) if NOT_MADE.contains(&code) => {
-                self.make_tables().await?;
-                self.query_once(statement, parameters).await.map_err(|(why, _)| why)
-            }
-            // A pooler whose other client hung up in the middle of a message can hand us a connection on which the rest is still awaited: what we said was not understood, and
-            // nothing was done. The next call has another connection; and every statement may be said twice.
-            Err((_, Some(code))) if code == SqlState::PROTOCOL_VIOLATION => {
-                self.query_once(statement, parameters).await.map_err(|(why, _)| why)
-            }
-            other => other.map_err(|(why, _)| why),
+        if let Some(rows) = self.query_what_is_there(statement, parameters).await? {
+            return Ok(rows);
+        }
+        self.make_tables().await?;
+        self.query_once(statement, parameters).await.map_err(|(why, _)| why)
+    }
+
+    /// Asks; `None` if tables or functions are not there.
+    async fn query_what_is_there(&self, statement: &str, parameters: &[Parameter<'_>]) -> Result<Option<Vec<Row>>, Error> {
+        let mut answer = self.query_once(statement, parameters).await;
+        // A pooler whose other client hung up in the middle of a message can hand us a connection on which the rest is still awaited: what we said was not understood, and
+        // nothing was done. The next call has another connection; and every statement may be said twice.
+        if let Err((_, Some(code))) = &answer
+            && *code == SqlState::PROTOCOL_VIOLATION
+        {
+            answer = self.query_once(statement, parameters).await;
+        }
+        match answer {
+            Ok(rows) => Ok(Some(rows)),
+            Err((_, Some(code))) if NOT_MADE.contains(&code) => Ok(None),
+            Err((why, _)) => Err(why),
         }
     }
 
@@ -548,7 +557,11 @@ impl Engine for Postgres {
 
     async fn look(&self, election: &Name) -> Result<Board, Error> {
         let key = self.key(election);
-        let row = only(self.ask_for(&self.server.statements.look, &[(&key, Type::TEXT)]).await?)?;
+        let parameters: [Parameter<'_>; 1] = [(&key, Type::TEXT)];
+        let looked = self.hints.beside(self.server.query_what_is_there(&self.server.statements.look, &parameters)).await?;
+        // Where there are no tables nobody leads, and whoever only looks makes none.
+        let Some(rows) = looked else { return Ok(Board::default()) };
+        let row = only(rows)?;
         let waiting: Vec<Waiting> = read(&column::<String>(&row, "candidates")?)?;
         let past: Vec<Past> = read(&column::<String>(&row, "past")?)?;
         let candidates = waiting.into_iter().map(|it| Candidate { identity: it.identity, priority: it.priority }).collect();

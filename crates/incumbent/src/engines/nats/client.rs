@@ -72,6 +72,8 @@ pub(super) struct Client {
     made: watch::Sender<u64>,
     /// JetStream has been there: if it is not, that will pass.
     served: AtomicBool,
+    /// The bucket was there when it was last looked for.
+    has_bucket: AtomicBool,
 }
 
 /// What we show. Never printed.
@@ -135,6 +137,13 @@ enum Purpose {
     Write,
 }
 
+/// What becomes of a bucket that is not there. Whoever only looks makes none.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Missing {
+    IsMade,
+    StaysSo,
+}
+
 /// Whose fault a request's failure may be, for what to do about it.
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum Task {
@@ -156,10 +165,11 @@ impl Client {
             slot: Slot::default(),
             made: watch::Sender::new(0),
             served: AtomicBool::new(false),
+            has_bucket: AtomicBool::new(false),
         })
     }
 
-    /// Whether it lets us in, and has a bucket for us.
+    /// Whether it lets us in, and the bucket is fit if it is there.
     pub(super) async fn knock(&self) -> Result<(), Error> {
         self.borrow().await?.answered();
         Ok(())
@@ -167,6 +177,9 @@ impl Client {
 
     /// The key, as the stream's leader has it: a replica may lag behind.
     pub(super) async fn read(&self, key: &str) -> Result<Option<Record>, Error> {
+        if !self.finds_bucket(Missing::StaysSo).await? {
+            return Ok(None);
+        }
         let subject = format!("$JS.API.STREAM.MSG.GET.{}", self.bucket.stream());
         let wanted = serde_json::json!({ "last_by_subj": self.bucket.subject(key) }).to_string();
         match self.request::<Got>(&subject, HeaderMap::new(), wanted).await {
@@ -178,6 +191,7 @@ impl Client {
 
     /// Writes the key if its last revision is the expected one, 0 if there must be none. Says which one it has now; `None` if nothing was written.
     pub(super) async fn write(&self, key: &str, desk: &Desk, expected: u64) -> Result<Option<u64>, Error> {
+        self.finds_bucket(Missing::IsMade).await?;
         let mut headers = HeaderMap::new();
         headers.insert(EXPECTED_REVISION, expected.to_string());
         headers.insert(EXPECTED_STREAM, self.bucket.stream());
@@ -230,8 +244,10 @@ impl Client {
         let answer = lent.connection.request(subject, headers, payload).await;
         match &answer {
             // A bucket that has gone is to be looked for again, and so is a line that says nothing.
-            Err(Failure::Silence | Failure::Broken | Failure::NoResponders | Failure::NotSent(_)) => {}
-            Err(Failure::Told(told)) if told.err_code == code::NO_STREAM => {}
+            Err(Failure::Silence | Failure::Broken | Failure::NoResponders | Failure::NotSent(_)) => {
+                self.has_bucket.store(false, Ordering::Relaxed);
+            }
+            Err(Failure::Told(told)) if told.err_code == code::NO_STREAM => self.has_bucket.store(false, Ordering::Relaxed),
             Ok(_) | Err(Failure::Forbidden(_) | Failure::TooLarge | Failure::Odd(_) | Failure::Told(_)) => lent.answered(),
         }
         answer
@@ -251,15 +267,15 @@ impl Client {
         &self.hosts[self.at.load(Ordering::Relaxed) % self.hosts.len()]
     }
 
-    /// A connection to the first host that takes us and has a bucket that is fit. Each time another is asked first, before anything is waited for: the last one may be cut
+    /// A connection to the first host that takes us and has no bucket that is not fit. Each time another is asked first, before anything is waited for: the last one may be cut
     /// off from the others, take us, and leave us without an answer until our caller gives up.
     async fn connect(&self) -> Result<Connection, Error> {
         let mut trouble = None;
         for _ in 0..self.hosts.len() {
             self.at.fetch_add(1, Ordering::Relaxed);
             match self.connect_to(self.host()).await {
-                Ok(connection) => match self.look_at_bucket(&connection).await {
-                    Ok(()) => return Ok(connection),
+                Ok(connection) => match self.look_at_bucket(&connection, Missing::StaysSo).await {
+                    Ok(_) => return Ok(connection),
                     Err(why) => trouble = Some(why),
                 },
                 Err(why) => trouble = Some(why),
@@ -294,16 +310,33 @@ impl Client {
         Ok(Connection { client, health, replaced: self.made.subscribe() })
     }
 
-    /// Finds the bucket, or makes it.
-    async fn look_at_bucket(&self, connection: &Connection) -> Result<(), Error> {
+    /// Whether the bucket is there. One that was not is looked for again.
+    async fn finds_bucket(&self, missing: Missing) -> Result<bool, Error> {
+        if self.has_bucket.load(Ordering::Relaxed) {
+            return Ok(true);
+        }
+        let lent = self.borrow().await?;
+        // A new connection has looked already.
+        let found = self.has_bucket.load(Ordering::Relaxed) || self.look_at_bucket(&lent.connection, missing).await?;
+        lent.answered();
+        Ok(found)
+    }
+
+    /// Whether the bucket is there; complains if it is not fit.
+    async fn look_at_bucket(&self, connection: &Connection, missing: Missing) -> Result<bool, Error> {
         let subject = format!("$JS.API.STREAM.INFO.{}", self.bucket.stream());
         let found = match connection.request::<Described>(&subject, HeaderMap::new(), String::new()).await {
-            Ok(found) => found,
-            Err(Failure::Told(told)) if told.err_code == code::NO_STREAM => self.make_bucket(connection).await?,
+            Ok(found) => Some(found),
+            Err(Failure::Told(told)) if told.err_code == code::NO_STREAM => match missing {
+                Missing::IsMade => Some(self.make_bucket(connection).await?),
+                Missing::StaysSo => None,
+            },
             Err(why) => return Err(self.error(Purpose::Read, Task::Elect, why)),
         };
         self.served.store(true, Ordering::Relaxed);
-        self.bucket.check(&found)
+        self.has_bucket.store(found.is_some(), Ordering::Relaxed);
+        found.as_ref().map_or(Ok(()), |it| self.bucket.check(it))?;
+        Ok(found.is_some())
     }
 
     async fn make_bucket(&self, connection: &Connection) -> Result<Described, Error> {

@@ -33,12 +33,6 @@ pub(super) fn tables_sql(schema: &str) -> String {
     in_schema(&[TABLES, FUNCTIONS].concat(), schema)
 }
 
-/// Says whether all of it is there, in one row and column. All is made at once, so whoever finds the last of it finds the rest.
-pub(super) fn probe_sql(schema: &str) -> String {
-    let name = format!("{}.incumbent_release_{FUNCTIONS_VERSION}(text,text,bigint,text,text,text)", quoted(schema));
-    format!("SELECT to_regprocedure('{}') IS NOT NULL", name.replace('\'', "''"))
-}
-
 /// A name as SQL wants it.
 fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
@@ -205,7 +199,6 @@ mod tests {
         assert!(schema_sql("a\"b").starts_with("CREATE SCHEMA IF NOT EXISTS \"a\"\"b\";\n"));
         assert!(schema_sql("public").starts_with("CREATE TABLE IF NOT EXISTS \"public\".incumbent_election"));
         assert!(!Statements::of("x").claim.contains('{') && !schema_sql("x").contains('{'));
-        assert!(probe_sql("it's \"x\"").contains("'\"it''s \"\"x\"\"\".incumbent_release_4("));
     }
 
     /// A server that has functions of this version is not given others.
