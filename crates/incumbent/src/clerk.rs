@@ -376,7 +376,8 @@ impl Clerk {
                 self.progress.send_modify(|it| it.trouble = Some(Arc::new(error)));
             }
             (Some(_), None) => {
-                tracing::info!(election = %self.election, candidate = %self.bid.identity, "the engine answers again");
+                // As loud as the trouble was, or whoever heard of that would never hear of its end.
+                tracing::warn!(election = %self.election, candidate = %self.bid.identity, "the engine answers again");
                 self.progress.send_modify(|it| it.trouble = None);
             }
             (Some(before), Some(error)) if before.to_string() != error.to_string() => {
@@ -520,7 +521,7 @@ impl Clerk {
                 enter(Stage::Jeopardy);
             }
             Event::Recovered { .. } => {
-                tracing::info!(%election, %candidate, "renewals are acknowledged again");
+                tracing::warn!(%election, %candidate, "renewals are acknowledged again");
                 enter(Stage::Calm);
             }
             Event::Stopping { reason, .. } => {

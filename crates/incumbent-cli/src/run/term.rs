@@ -411,8 +411,14 @@ impl Work<'_> {
         self.ending = Some(ending);
         let (stop_at, _) = self.last_times();
         // A supervisor that stood still hears of this before it hears that its time is over: it was the guardian, by its own clock.
-        if matches!(ending, Ending::Signal(_)) && clock::now() >= stop_at {
-            self.stop.get_or_insert(Stop::Lost);
+        if self.stop.is_none() && matches!(ending, Ending::Signal(_)) && clock::now() >= stop_at {
+            self.stop = Some(Stop::Lost);
+            self.say_stop(&Reason::Expired.to_string());
+            say!(
+                self.terms.wanted.candidacy.quiet,
+                "leaves office ({}): the guardian has told the command to end",
+                Reason::Expired
+            );
         }
     }
 

@@ -78,3 +78,19 @@ fn frozen_to_the_deadline_it_is_killed_without_having_acted() {
 fn frozen_to_the_deadline_it_is_killed_by_descent_too() {
     is_killed_frozen(Hold::Descent);
 }
+
+#[test]
+fn that_the_engine_answers_again_is_said_as_loudly_as_that_it_did_not_and_why_a_term_ended_too() {
+    let redis = Redis::debian().start().unwrap();
+    let world = World::new(Hold::Group);
+    let url = format!("redis://{}/again", redis.address());
+    let state = world.path("state");
+    let run = world.start(&["--on", &url, "--state-dir", state.to_str().unwrap(), "--ttl", "3s"], "echo ready; exec sleep 1000");
+    run.hear("ready");
+    redis.pause();
+    run.reports("leaves office (lease expired)");
+    // The candidacy that follows has troubles of its own.
+    eventually("it stands by in trouble", || run.said().matches("trouble with the engine").count() == 2);
+    redis.resume();
+    run.reports("the engine answers again");
+}
