@@ -380,6 +380,22 @@ fn watch_says_every_change_and_ends_when_it_is_told_to() {
 }
 
 #[test]
+fn watch_ends_when_nobody_reads_it_any_more() {
+    let url = files("unread");
+    let mut watch = on(&url, &["watch", "billing"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    assert!(lines.next().unwrap().unwrap().ends_with("nobody leads"));
+    drop(lines);
+    // Nobody ever leads, so there is no second line to notice it with.
+    let mut ended = None;
+    eventually("it ends", || {
+        ended = watch.try_wait().unwrap();
+        ended.is_some()
+    });
+    assert_eq!(ended.unwrap().code(), Some(0));
+}
+
+#[test]
 fn commands_that_only_look_make_nothing() {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("elections-unmade-{}", std::process::id()));
     let url = format!("file:{}", folder.join("deep").display());

@@ -2,6 +2,7 @@
 //!
 //! Being stopped is the usual end of it, and so no failure; unless it was to see a number of changes first.
 
+use std::pin::pin;
 use std::time::SystemTime;
 
 use incumbent::engine::Leader;
@@ -9,7 +10,7 @@ use serde_json::json;
 
 use super::describe;
 use super::target::{Target, TargetArguments, answer};
-use crate::console::{Console, Form};
+use crate::console::{Console, Form, reader_gone};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
@@ -46,10 +47,12 @@ pub(crate) async fn run(wanted: &WatchArguments, interrupt: &Interrupt, console:
         () = interrupt.wait() => return Ok(Exit::Interrupted),
     };
     let mut observer = election.observe();
+    let mut gone = pin!(reader_gone());
     let mut lines = 0;
     while wanted.count.is_none_or(|count| lines < count) {
         let leader = tokio::select! {
             leader = observer.next() => leader,
+            () = &mut gone => return Err(Failure::ReaderGone),
             () = interrupt.wait() => {
                 return Ok(if wanted.count.is_some() { Exit::Interrupted } else { Exit::Done });
             }

@@ -1,6 +1,7 @@
 //! `incumbent kv`: keys of the service, read, written under guards, and watched.
 
 use std::io::Read as _;
+use std::pin::pin;
 
 use clap::Subcommand;
 use incumbent_client::failure::Failure as Unanswered;
@@ -17,7 +18,7 @@ use incumbent_store::watch::{Interest, Topic};
 use serde_json::json;
 
 use super::{Here, asking, changing, json_of, txn, unexpected};
-use crate::console::{Console, Form};
+use crate::console::{Console, Form, reader_gone};
 use crate::elections::target::TargetArguments;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -326,9 +327,14 @@ fn told(form: Form, revision: u64, more: serde_json::Value, what: &str, console:
 async fn watch(wanted: &WatchArguments, here: &Here, console: &mut Console<'_>) -> Result<Exit, Failure> {
     let interest = Interest::of(Topic::Keys(span(&wanted.key, wanted.prefix)));
     let mut watch = here.client.watch(interest, wanted.from);
+    let mut gone = pin!(reader_gone());
     let mut lines = 0;
     loop {
-        let batch = match watch.next().await {
+        let batch = tokio::select! {
+            batch = watch.next() => batch,
+            () = &mut gone => return Err(Failure::ReaderGone),
+        };
+        let batch = match batch {
             Ok(batch) => batch,
             Err(Cease::Refused(why)) => {
                 return Err(Failure::Engine { what: format!("the watch has ended: {why}"), exit: Exit::Refused });
