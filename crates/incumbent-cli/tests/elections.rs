@@ -523,6 +523,22 @@ fn a_doctor_asks_the_servers_for_the_lease_that_is_planned() {
     assert!(text(&output.stdout).contains("maxSessionTimeout"), "{}", text(&output.stdout));
 }
 
+#[test]
+fn a_lease_that_is_longer_than_was_asked_for_is_told_of() {
+    let (etcd, zookeeper) = (
+        Etcd::debian().election_timeout(Duration::from_secs(1)).start().unwrap(),
+        ZooKeeper::debian().tick(Duration::from_secs(2)).start().unwrap(),
+    );
+    let short =
+        [(format!("etcd://{}/short", etcd.address()), "1s"), (format!("zookeeper://{}/short", zookeeper.address()), "100ms")];
+    let state = concat!(env!("CARGO_TARGET_TMPDIR"), "/stretched");
+    for (url, ttl) in short {
+        let output = ends(&mut on(&url, &["run", "billing", "--ttl", ttl, "--state-dir", state, "--", "true"]), 0);
+        let said = text(&output.stderr);
+        assert!(said.contains("warning:") && said.contains(&format!("and not for {ttl} as was asked")), "{url}: {said}");
+    }
+}
+
 /// Each engine's client crate brings its own idea of TLS along, and here they are all in one program.
 #[test]
 fn every_engine_speaks_tls_beside_the_others() {

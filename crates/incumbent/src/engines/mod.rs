@@ -35,6 +35,8 @@ mod locked;
 mod observed;
 #[cfg(any(feature = "nats", feature = "postgres", feature = "redis"))]
 mod slot;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+mod stretched;
 #[cfg(any(feature = "consul", feature = "nats", feature = "postgres", feature = "redis", feature = "service"))]
 mod tls;
 #[cfg(any(feature = "consul", feature = "etcd", feature = "kubernetes", feature = "service", feature = "zookeeper"))]

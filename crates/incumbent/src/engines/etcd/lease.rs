@@ -27,6 +27,7 @@ use super::wire::proto::TxnRequest;
 use super::wire::{self, Answer, Stamp, TXN_OPERATIONS_MAX};
 use crate::clock;
 use crate::engine::Error;
+use crate::engines::stretched::say_if_stretched;
 use crate::identity::nonce;
 use crate::name::Name;
 
@@ -251,8 +252,9 @@ impl Lease {
             let sent = clock::now();
             match self.client.grant(self.id, self.seconds).await {
                 Ok(granted) if granted.error.is_empty() => {
-                    let stamp = Stamp::of(granted.header.as_ref());
-                    return Ok(self.note_beat(Beat { sent, ttl: wire::seconds(granted.ttl), stamp }));
+                    let (stamp, ttl) = (Stamp::of(granted.header.as_ref()), wire::seconds(granted.ttl));
+                    say_if_stretched("etcd", wire::seconds(self.seconds), ttl, "the servers' --election-timeout");
+                    return Ok(self.note_beat(Beat { sent, ttl, stamp }));
                 }
                 Ok(refused) => return Err(Error::refused(format!("etcd grants no lease: {}", refused.error)).into()),
                 // An answer was lost: the lease is ours.

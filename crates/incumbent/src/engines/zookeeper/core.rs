@@ -24,6 +24,7 @@ use super::ledger::{Ledger, Record, Sheet};
 use super::session::{Session, not_connected};
 use crate::clock;
 use crate::engine::{Bid, Error, Leader, Wish};
+use crate::engines::stretched::say_if_stretched;
 use crate::identity::Identity;
 use crate::name::Name;
 
@@ -297,6 +298,7 @@ impl Core {
             let mut doors = self.doors.lock().expect("nobody panics with it");
             match &opened {
                 Ok(session) => {
+                    say_if_stretched("ZooKeeper", ttl, session.promised(), "the servers' minSessionTimeout or tickTime");
                     doors.insert(ttl, Door::Open(session.clone()));
                     let (core, weak, pace) = (Arc::downgrade(&self), Arc::downgrade(session), session.pace());
                     self.runtime.spawn(prove(core.clone(), weak.clone(), session.proof_wanted.clone(), pace));
