@@ -203,7 +203,8 @@ impl Election {
     pub async fn look(&self) -> Result<Board, Error> {
         let name = self.settings.name.clone();
         let board = self.hub.ask(|engine| async move { engine.look(&name).await }).await?;
-        if let Some(metrics) = &self.settings.metrics {
+        // An engine that does not know who waits says nothing, and not that nobody does.
+        if let Some(metrics) = self.settings.metrics.as_ref().filter(|_| self.guarantees().lists_candidates) {
             metrics.on_candidates(&self.settings.name, board.candidates.len());
         }
         Ok(board)

@@ -91,7 +91,8 @@ async fn look_on(hub: Arc<Hub>, election: Name, timing: Timing, metrics: Option<
                 if std::mem::take(&mut is_blind) {
                     tracing::warn!(%election, "can look again");
                 }
-                if let Some(metrics) = &metrics {
+                // An engine that does not know who waits says nothing, and not that nobody does.
+                if let Some(metrics) = metrics.as_ref().filter(|_| hub.engine.guarantees().lists_candidates) {
                     metrics.on_candidates(&election, board.candidates.len());
                 }
                 show(board, &mut newest, &view);

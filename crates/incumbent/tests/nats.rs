@@ -404,3 +404,16 @@ async fn trouble_is_said_in_one_line_with_what_to_do() {
     let why = engine.look(&fresh_name("away")).await.expect_err("nobody is there");
     assert!(why.kind() == Kind::Refused && why.to_string().contains("is the server running there"), "{why:?}");
 }
+
+#[tokio::test]
+async fn how_many_wait_is_not_told_where_nobody_knows() {
+    let mut registry = prometheus_client::registry::Registry::default();
+    let metrics = Arc::new(incumbent::metrics::Metrics::register(&mut registry));
+    let election = incumbent::Election::on(format!("nats://127.0.0.1:{}/figures", NATS.server().port())).name("billing");
+    let election = election.metrics(metrics).build().await.expect("a good URL");
+    election.look().await.expect("it is there");
+    election.observe().leader().await;
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).expect("text");
+    assert!(!text.contains("incumbent_candidates{"), "{text}");
+}
