@@ -371,6 +371,10 @@ impl Clerk {
     fn say_trouble(&mut self, error: Option<Error>) {
         let before = self.progress.borrow().trouble.clone();
         match (before, error) {
+            // Whoever campaigns once is told, and does not go on.
+            (None, Some(error)) if self.gives_up_at(&error) => {
+                self.progress.send_modify(|it| it.trouble = Some(Arc::new(error)));
+            }
             (None, Some(error)) => {
                 tracing::warn!(election = %self.election, candidate = %self.bid.identity, %error, "trouble with the engine; goes on trying");
                 self.progress.send_modify(|it| it.trouble = Some(Arc::new(error)));
@@ -385,6 +389,10 @@ impl Clerk {
             }
             (Some(_), Some(_)) | (None, None) => {}
         }
+    }
+
+    fn gives_up_at(&self, error: &Error) -> bool {
+        self.ambition == Ambition::Once && error.kind() == Kind::Misconfigured && self.progress.borrow().term.is_none()
     }
 
     fn on_wish(&mut self, wish: Wish) {

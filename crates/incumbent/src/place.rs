@@ -300,9 +300,9 @@ pub fn span(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_micros(u64::try_from((sum.as_nanos() + 500) / 1000).map_err(|_| wrong())?))
 }
 
-/// Whether the authority may be the beginning of `USER:PASSWORD@HOST` with a `/` or `?` in the password: the rest of it would be taken for a namespace, and printed.
+/// Whether the authority may be the beginning of `USER:PASSWORD@HOST` with a `/` or `?` in the password, perhaps behind an `@`: the rest of it would be taken for a host or a namespace, and printed.
 fn is_cut_in_a_password(authority: &str, path: &str, query: &str) -> bool {
-    let may_have_a_password = authority.contains(':') && !authority.contains('@') && !authority.starts_with('[');
+    let may_have_a_password = authority.contains(':') && !authority.starts_with('[');
     may_have_a_password && (path.contains('@') || query.contains('@'))
 }
 
@@ -395,6 +395,7 @@ mod tests {
             "redis://me:hunter2/x@h/db",
             "redis://me:1/hunter2@h/db",
             "redis://me:1?hunter2@h/db",
+            "redis://me:p@hunter2/x@h/db",
             "redis://me:hunter2",
             "redis://:hunter2",
         ] {

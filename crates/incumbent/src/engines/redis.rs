@@ -127,7 +127,11 @@ impl Server {
             let greeted = match self.dialer.line(self.host()).await {
                 // Nothing has been asked yet: whatever goes wrong, the request did not happen.
                 Ok(line) => greet(line).await.map_err(|why| match self.complaint(&why) {
-                    unknown if unknown.kind() == Kind::Unknown => Error::refused(unknown.to_string()),
+                    unknown if unknown.kind() == Kind::Unknown => {
+                        // A server that waits for TLS hangs up on whoever begins without.
+                        let hint = if self.dialer.tls.is_none() { ": if it wants TLS, say tls=on, or ca=FILE" } else { "" };
+                        Error::refused(format!("{unknown}{hint}"))
+                    }
                     known => known,
                 }),
                 Err(why) => Err(why),
@@ -246,8 +250,9 @@ impl Server {
     }
 }
 
-fn detail(why: &RedisError) -> &str {
-    why.detail().unwrap_or("no reason given")
+/// What the server said; what the client makes of it if it did not keep that.
+fn detail(why: &RedisError) -> String {
+    why.detail().map_or_else(|| why.to_string(), str::to_owned)
 }
 
 /// What elections on Redis promise, wherever they are.
