@@ -1,12 +1,13 @@
 //! Looking on: who leads, told when it changes. Includes "nobody", and never goes back to an older leadership.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use incumbent_protocol::protocol::Token;
 use incumbent_protocol::timing::Timing;
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::engine::{Board, Error, Leader};
 use crate::hub::Hub;
@@ -76,7 +77,7 @@ fn same(one: &Option<Leader>, other: &Option<Leader>) -> bool {
 }
 
 async fn look_on(hub: Arc<Hub>, election: Name, timing: Timing, metrics: Option<Arc<Metrics>>, view: watch::Sender<View>) {
-    let mut newest: Option<Token> = None;
+    let mut sight = Sight::default();
     let mut hints = None;
     // Said once when it begins and once when it ends, however long it lasts.
     let mut is_blind = false;
@@ -95,7 +96,7 @@ async fn look_on(hub: Arc<Hub>, election: Name, timing: Timing, metrics: Option<
                 if let Some(metrics) = metrics.as_ref().filter(|_| hub.engine.guarantees().lists_candidates) {
                     metrics.on_candidates(&election, board.candidates.len());
                 }
-                show(board, &mut newest, &view);
+                sight.show(board, &election, timing.ttl(), &view);
             }
             // Not seeing is not the same as seeing nobody: the last view stays.
             Err(error) if is_blind => tracing::debug!(%election, %error, "still cannot look"),
@@ -127,22 +128,80 @@ async fn next(
     }
 }
 
-fn show(board: Board, newest: &mut Option<Token>, view: &watch::Sender<View>) {
-    let greatest = board.leaders.iter().map(|it| it.token).max();
-    // A replica that lags behind may still show a leader that was seen to be replaced. Of several leaders the newest may go first: then the
-    // others have been shown before.
-    let is_shown = |token| matches!(&*view.borrow(), View::Seen(leaders) if leaders.iter().any(|it| it.token == token));
-    if let (Some(greatest), Some(newest)) = (greatest, *newest)
-        && greatest < newest
-        && !is_shown(greatest)
-    {
-        return;
+/// What has been seen before.
+#[derive(Default)]
+struct Sight {
+    newest: Option<Token>,
+    /// Since when the engine shows less than that.
+    behind_since: Option<Instant>,
+    /// That is said once.
+    has_complained: bool,
+}
+
+impl Sight {
+    /// Shows a board, unless it is of the past. An engine that shows the past for longer than `patience` has lost its memory: its leader is none that was ever to be obeyed, and the former one has gone.
+    fn show(&mut self, mut board: Board, election: &Name, patience: Duration, view: &watch::Sender<View>) {
+        let greatest = board.leaders.iter().map(|it| it.token).max();
+        // A replica that lags behind may still show a leader that was seen to be replaced. Of several leaders the newest may go first: then the
+        // others have been shown before.
+        let is_shown = |token| matches!(&*view.borrow(), View::Seen(leaders) if leaders.iter().any(|it| it.token == token));
+        if let (Some(greatest), Some(newest)) = (greatest, self.newest)
+            && greatest < newest
+            && !is_shown(greatest)
+        {
+            if self.behind_since.get_or_insert_with(Instant::now).elapsed() < patience {
+                return;
+            }
+            if !std::mem::replace(&mut self.has_complained, true) {
+                tracing::warn!(%election, token = %greatest, seen = %newest, "the engine has lost its memory: whoever leads has a smaller token than was seen, and counts as nobody; see `incumbent raise`");
+            }
+            board.leaders.clear();
+        } else {
+            self.behind_since = None;
+            self.has_complained = false;
+        }
+        self.newest = self.newest.max(greatest);
+        view.send_if_modified(|it| {
+            let now = View::Seen(board.leaders);
+            let changed = *it != now;
+            *it = now;
+            changed
+        });
     }
-    *newest = (*newest).max(greatest);
-    view.send_if_modified(|it| {
-        let now = View::Seen(board.leaders);
-        let changed = *it != now;
-        *it = now;
-        changed
-    });
+}
+
+#[cfg(test)]
+mod tests {
+    use incumbent_protocol::protocol::Term;
+
+    use super::*;
+    use crate::identity::Identity;
+
+    fn board(term: u64) -> Board {
+        let token = Token::new(0, Term(term)).expect("a token");
+        let identity = Identity::unique();
+        let leader = Leader { identity, token, value: String::new(), priority: 0, since: None, heeds_wishes: true };
+        Board { leaders: vec![leader], ..Board::default() }
+    }
+
+    /// A replica that lags is passed over; an engine that has forgotten is not believed, and is not taken for the leader that was.
+    #[tokio::test(start_paused = true)]
+    async fn a_leader_from_before_is_never_shown_and_the_one_after_it_not_for_ever() {
+        let (view, seen) = watch::channel(View::Unseen);
+        let (mut sight, election) = (Sight::default(), Name::new("billing").expect("a name"));
+        let patience = Duration::from_secs(10);
+        let token = || first(&seen.borrow()).map(|it| it.token.get());
+        sight.show(board(5), &election, patience, &view);
+        sight.show(board(3), &election, patience, &view);
+        assert_eq!(token(), Some(5));
+        sleep(patience).await;
+        sight.show(board(5), &election, patience, &view);
+        sight.show(board(3), &election, patience, &view);
+        assert_eq!(token(), Some(5), "it was a lagging one again");
+        sleep(patience).await;
+        sight.show(board(3), &election, patience, &view);
+        assert_eq!(token(), None);
+        sight.show(board(6), &election, patience, &view);
+        assert_eq!(token(), Some(6));
+    }
 }
