@@ -179,7 +179,7 @@ fn what_is_wrong_is_said_in_one_line_with_the_right_code() {
         |more: &[&'static str]| [&["peer", "--id", "1", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"], more].concat();
     for (words, says) in [
         (ones(&["--peers", "1@127.0.0.1:9"]), "named twice"),
-        (ones(&["--peers", "127.0.0.1:9"]), "2@10.0.0.2:7373"),
+        (ones(&["--peers", "127.0.0.1:9"]), "2@HOST:PORT"),
         (ones(&["--protocol", "paxos"]), "paxos"),
         (ones(&["--guard", "5"]), "quorum of 5"),
         (ones(&["--patience", "1ms"]), "patience"),

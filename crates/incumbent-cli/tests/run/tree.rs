@@ -293,24 +293,6 @@ fn a_command_that_has_moved_to_another_group_is_told_to_end_too() {
     other.remove();
 }
 
-#[test]
-fn a_command_that_has_no_time_to_end_is_told_to_all_the_same() {
-    /// On a busy machine the guardian may be late, and then the supervisor kills the tree without a word.
-    const TRIES: usize = 20;
-    for hold in BOTH {
-        let world = World::new(hold);
-        let is_told = || {
-            let run = world.start(&["--grace", "0s"], "sleep 1000 & exec perl -e '$| = 1; print \"ready\\n\"; sleep 1000'");
-            run.hear("ready");
-            run.signal(Signal::TERM);
-            let code = run.ends_with(&[137, 143]);
-            world.nothing_lives();
-            code == 143
-        };
-        assert!((0..TRIES).any(|_| is_told()), "{hold:?}: it was killed each time");
-    }
-}
-
 /// Descent cannot do what follows: who has lost both parents is nobody's. There, fencing tokens protect what the orphan writes to.
 fn groups_are_needed() {
     static NUMBER: AtomicU32 = AtomicU32::new(0);

@@ -87,7 +87,7 @@ fn first(collector: &Collector, what: &str, is_it: impl Fn(&Span) -> bool) -> Sp
 fn each_request_is_a_span_that_says_what_came_of_it_and_no_secret() {
     let (collector, places) = (Collector::start(0, None), Places::of(1));
     let (root, root_line) = token(&["root", "--admin", ""]);
-    let (guest, guest_line) = token(&["guest", "--read", "config/"]);
+    let (guest, guest_line) = token(&["guest", "--read", "config/", "--write", "other/"]);
     let tokens = places.path("tokens");
     fs::write(&tokens, format!("{root_line}\n{guest_line}\n")).unwrap();
     fs::set_permissions(&tokens, fs::Permissions::from_mode(0o600)).unwrap();

@@ -58,10 +58,12 @@ pub(crate) async fn run(wanted: &CandidateArguments, console: &mut Console<'_>) 
     let contend = election.run(|leadership| {
         let (out, going, leads) = (&out, going.clone(), &leads);
         async move {
-            leads.send_replace(true);
+            let leads = Leads::begin(leads);
             let next = lead(&leadership, going, out).await;
             // Who quits is not done before the seat is given back, which `run` sees to.
-            leads.send_replace(matches!(next, Ok(Next::Quit)));
+            if let Ok(Next::Quit) = next {
+                std::mem::forget(leads);
+            }
             next
         }
     });
@@ -113,35 +115,68 @@ fn when_to_go() -> watch::Receiver<bool> {
     told
 }
 
+/// That it leads, until this is dropped.
+struct Leads<'a>(&'a watch::Sender<bool>);
+
+impl Leads<'_> {
+    fn begin(leads: &watch::Sender<bool>) -> Leads<'_> {
+        leads.send_replace(true);
+        Leads(leads)
+    }
+}
+
+impl Drop for Leads<'_> {
+    fn drop(&mut self) {
+        self.0.send_replace(false);
+    }
+}
+
+/// A term, which says that it has ended when it is dropped: whoever was paused across its deadline is not asked any more, and dropped.
+struct Tenancy<'a, W: Write> {
+    out: &'a RefCell<W>,
+    token: u64,
+    valid: Instant,
+    until: Instant,
+    reason: String,
+}
+
+impl<W: Write> Drop for Tenancy<'_, W> {
+    fn drop(&mut self) {
+        // It counts until the deadline, unless it has found itself valid later than that.
+        let (at, valid, until) = (clock::now().as_nanos(), self.valid.as_nanos(), self.until.as_nanos());
+        let reason = std::mem::take(&mut self.reason);
+        // A drill that does not read any more has ended.
+        let _ = say(self.out, &Word::End { token: self.token, at, valid, until, reason });
+    }
+}
+
 /// Says from when to when the leadership is valid.
 async fn lead(leadership: &Leadership, mut going: watch::Receiver<bool>, out: &RefCell<impl Write>) -> std::io::Result<Next> {
     let token = leadership.token().get();
     let begin = clock::now();
-    let mut valid = begin;
-    let mut until = deadline(leadership).unwrap_or(begin);
+    let until = deadline(leadership).unwrap_or(begin);
     say(out, &Word::Begin { token, at: begin.as_nanos(), until: until.as_nanos() })?;
-    let (reason, next) = loop {
+    let mut tenancy = Tenancy { out, token, valid: begin, until, reason: "deadline passed".to_owned() };
+    loop {
         let at = clock::now();
-        match deadline(leadership) {
-            Some(later) => {
-                valid = at;
-                if later > until + NOISE {
-                    until = later;
-                    say(out, &Word::Held { token, until: until.as_nanos() })?;
-                }
-            }
-            None => break ("deadline passed".to_owned(), Next::Resign),
+        let Some(later) = deadline(leadership) else { return Ok(Next::Resign) };
+        tenancy.valid = at;
+        if later > tenancy.until + NOISE {
+            tenancy.until = later;
+            say(out, &Word::Held { token, until: later.as_nanos() })?;
         }
         tokio::select! {
-            reason = leadership.stopping() => break (reason.to_string(), Next::Resign),
-            _ = going.wait_for(|it| *it) => break ("drill over".to_owned(), Next::Quit),
+            reason = leadership.stopping() => {
+                tenancy.reason = reason.to_string();
+                return Ok(Next::Resign);
+            }
+            _ = going.wait_for(|it| *it) => {
+                tenancy.reason = "drill over".to_owned();
+                return Ok(Next::Quit);
+            }
             () = tokio::time::sleep(CHECK_EVERY) => {}
         }
-    };
-    // Whoever was paused comes here long after its deadline: it counts until the deadline, unless it has found itself valid later than that.
-    let at = clock::now();
-    say(out, &Word::End { token, at: at.as_nanos(), valid: valid.as_nanos(), until: until.as_nanos(), reason })?;
-    Ok(next)
+    }
 }
 
 /// Until when it may act; `None` if it may not. Read after the check, so that it is never too early.
