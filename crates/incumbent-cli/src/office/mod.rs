@@ -6,6 +6,7 @@ mod answers;
 mod door;
 mod events;
 mod node_figures;
+pub(crate) mod publications;
 mod room;
 
 use std::net::SocketAddr;

@@ -22,6 +22,7 @@ use crate::candidacy::signals::{Heard, Signals, Told};
 use crate::candidacy::{NOT_GIVEN_BACK, before, outlast, say};
 use crate::elections::target::answer;
 use crate::failure::Failure;
+use crate::office::publications::Publications;
 use crate::office::{Asked, Office};
 
 /// For so long a supervisor whose farewell was not heard tries to say that its command is dead.
@@ -349,6 +350,7 @@ impl Work<'_> {
         asked: &mut mpsc::UnboundedReceiver<Asked>,
     ) -> Died {
         let mut late = false;
+        let mut publications = Publications::new(self.terms.election, self.leadership);
         loop {
             let left = self.leadership.deadline() - clock::now();
             tokio::select! {
@@ -382,7 +384,8 @@ impl Work<'_> {
                 },
                 () = changes.next() => self.on_change(guarded),
                 heard = signals.next() => self.on_signal(heard, guarded),
-                Some(asked) = asked.recv() => self.on_asked(asked, guarded).await,
+                Some(asked) = asked.recv() => self.on_asked(asked, &mut publications, guarded),
+                () = publications.work() => {}
                 () = tokio::time::sleep(left), if !late => {
                     late = clock::now() >= self.leadership.deadline();
                     if late && self.stop != Some(Stop::Lost) {
@@ -494,13 +497,9 @@ impl Work<'_> {
         }
     }
 
-    async fn on_asked(&mut self, asked: Asked, guarded: &mut Guarded) {
+    fn on_asked(&mut self, asked: Asked, publications: &mut Publications<'_>, guarded: &mut Guarded) {
         let to = match asked {
-            Asked::Publish(value, answer) => {
-                let published = self.terms.election.proclaim(self.leadership, &value).await;
-                let _ = answer.send(published.err().map(|why| why.to_string()));
-                return;
-            }
+            Asked::Publish(value, answer) => return publications.add(value, answer),
             Asked::Resign => None,
             Asked::HandOver(to) => Some(to),
             // The office does not pass it on: we see for ourselves.

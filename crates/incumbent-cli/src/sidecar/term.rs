@@ -19,6 +19,7 @@ use crate::candidacy::machine::{Machine, Uncleared};
 use crate::candidacy::promise::Promise;
 use crate::candidacy::signals::Signals;
 use crate::candidacy::{NOT_GIVEN_BACK, before, outlast, say};
+use crate::office::publications::Publications;
 use crate::office::{Asked, Office};
 
 /// What all terms have in common.
@@ -169,6 +170,7 @@ impl Terms<'_> {
         signals: &mut Signals,
         asked: &mut mpsc::UnboundedReceiver<Asked>,
     ) -> Stop {
+        let mut publications = Publications::new(self.election, leadership);
         loop {
             tokio::select! {
                 biased;
@@ -181,10 +183,7 @@ impl Terms<'_> {
                     State::Stopping(reason) | State::Lost(reason) => return Stop::Lost(reason),
                 },
                 Some(asked) = asked.recv() => match asked {
-                    Asked::Publish(value, answer) => {
-                        let published = self.election.proclaim(leadership, &value).await;
-                        let _ = answer.send(published.err().map(|why| why.to_string()));
-                    }
+                    Asked::Publish(value, answer) => publications.add(value, answer),
                     Asked::Resign => return Stop::Resigned,
                     Asked::HandOver(to) => return Stop::HandedOver(to),
                     // Nobody was told to stop: the office does not pass it on.
@@ -192,6 +191,7 @@ impl Terms<'_> {
                 },
                 // The news of it may be late.
                 reason = leadership.stopping() => return Stop::Lost(reason),
+                () = publications.work() => {}
             }
         }
     }

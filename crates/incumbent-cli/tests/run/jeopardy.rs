@@ -1,6 +1,7 @@
 //! `--on-jeopardy freeze` on a real Redis that is stopped in its tracks.
 
 use incumbent_testbed::{Redis, Server as _, eventually};
+use rustix::process::Signal;
 
 use super::office::asked;
 use crate::shell::processes::stands_still;
@@ -48,6 +49,29 @@ fn frozen_it_does_nothing_and_goes_on_with_the_same_token_when_the_engine_answer
 #[test]
 fn the_same_by_descent_alone() {
     freezes_and_goes_on(Hold::Descent);
+}
+
+#[test]
+fn a_value_that_the_engine_does_not_take_holds_up_nothing() {
+    let redis = Redis::debian().start().unwrap();
+    let world = World::new(Hold::Group);
+    let url = format!("redis://{}/published", redis.address());
+    let state = world.path("state");
+    let options = ["--on", &url, "--state-dir", state.to_str().unwrap(), "--ttl", "2m", "--grace", "1m"];
+    let run =
+        world.start(&options, r#"trap 'echo told; exit 9' TERM; echo "socket $INCUMBENT_SOCKET"; while :; do sleep 0.02; done"#);
+    let socket = run.hear("socket ");
+    redis.pause();
+    let publishing = {
+        let socket = socket.clone();
+        std::thread::spawn(move || asked(&socket, "PUT", "/value", "x"))
+    };
+    eventually("it is asked to publish", || asked(&socket, "GET", "/status", "").0 == 200);
+    run.signal(Signal::TERM);
+    run.hear("told");
+    redis.resume();
+    run.ends(9);
+    drop(publishing);
 }
 
 fn is_killed_frozen(hold: Hold) {
