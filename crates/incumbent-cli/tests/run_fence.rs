@@ -480,6 +480,7 @@ fn whoever_was_killed_on_this_machine_is_known_to_be_dead_and_not_fenced() {
     assert!(stage.notes()[0].starts_with("dead by=berth at="), "{:?}", stage.notes());
     assert_eq!(stage.shots(), 0);
     assert!(stage.confirm(&["--token", "7777"], 2).contains("no leadership 7777"));
+    assert!(stage.confirm(&["--yes"], 0).contains("nothing to confirm"));
 }
 
 #[test]
@@ -509,5 +510,4 @@ fn what_is_wrong_with_a_fence_is_said_in_one_line() {
     }
     assert!(stage.confirm(&["--token", "7"], 2).contains("nothing is on record"));
     assert!(stage.confirm(&["--token", "7", "--host", "a"], 2).contains("cannot be used with"));
-    assert!(stage.confirm(&["--yes"], 0).contains("nothing to confirm"));
 }
