@@ -580,18 +580,23 @@ async fn a_leadership_that_is_dropped_after_it_was_lost_holds_up_nobody() {
     timeout(TTL * 10, a.close()).await.expect("nothing is held or open any more");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_seat_is_handed_over_by_the_leadership_of_which_it_was_said_and_no_later_one() {
-    let engine = Troubled::new(&Memory::new(), 0);
-    let probed = Arc::clone(&engine);
+/// A candidate that is fit while its engine says so.
+async fn probed(engine: &Arc<Troubled>) -> Election {
+    let probed = Arc::clone(engine);
     let probe = move || {
         let fit = probed.fit.load(Ordering::SeqCst);
         async move { if fit { Ok(()) } else { Err("replication lags".to_owned()) } }
     };
-    let a = Election::in_test(Arc::clone(&engine) as Arc<dyn Engine>, "billing")
+    let election = Election::in_test(Arc::clone(engine) as Arc<dyn Engine>, "billing")
         .timing(Timing::of(TTL).build().expect("a good ttl"))
         .health(PROBED_EVERY, probe);
-    let a = a.build().await.expect("memory takes anything");
+    election.build().await.expect("memory takes anything")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_seat_is_handed_over_by_the_leadership_of_which_it_was_said_and_no_later_one() {
+    let engine = Troubled::new(&Memory::new(), 0);
+    let a = probed(&engine).await;
     let fails = Arc::clone(&engine);
     let running = a.run(async |_| {
         fails.fails_when_granted.store(true, Ordering::SeqCst);
@@ -607,15 +612,7 @@ async fn one_that_is_fit_again_while_it_gives_its_seat_back_for_good_does_not_co
     for how in ["resigns", "hands over", "quits", "fails"] {
         let engine = Troubled::new(&Memory::new(), 0);
         engine.recovers_when_released.store(true, Ordering::SeqCst);
-        let probed = Arc::clone(&engine);
-        let probe = move || {
-            let fit = probed.fit.load(Ordering::SeqCst);
-            async move { if fit { Ok(()) } else { Err("replication lags".to_owned()) } }
-        };
-        let a = Election::in_test(Arc::clone(&engine) as Arc<dyn Engine>, "billing")
-            .timing(Timing::of(TTL).build().expect("a good ttl"))
-            .health(PROBED_EVERY, probe);
-        let a = a.build().await.expect("memory takes anything");
+        let a = probed(&engine).await;
         let is_unfit = async |leadership: &Leadership| {
             engine.fit.store(false, Ordering::SeqCst);
             assert_eq!(leadership.stopping().await, Reason::HealthFailed);
