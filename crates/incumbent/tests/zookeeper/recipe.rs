@@ -80,6 +80,24 @@ async fn a_leader_whose_node_was_removed_by_hand_is_told() {
     assert!(claim(&*engine, &job, &a).await.token > token, "and contends anew");
 }
 
+/// A successor leads before it writes to the ledger; whoever looks meanwhile must not find a leader that vanished neither among those who lead nor among those who led.
+#[tokio::test]
+async fn whoever_is_gone_from_the_line_counts_as_past_before_anybody_has_written_so() {
+    let (engine, client, job) = (open(&url("vanished")).await, raw().await, election("job"));
+    let a = bid("a");
+    let mut hints = engine.watch(&job, None);
+    let token = claim(&*engine, &job, &a).await.token;
+    // Its leadership is put on record behind the grant's back.
+    while engine.look(&job).await.expect("ZooKeeper is well").leaders[0].since.is_none() {
+        hints.next().await.expect("goes on").expect("the connection stands");
+    }
+    let child = client.list_children("/vanished/job").await.expect("there").remove(0);
+    client.delete(&format!("/vanished/job/{child}"), None).await.expect("it was there");
+    let board = engine.look(&job).await.expect("ZooKeeper is well");
+    let past: Vec<_> = board.past.iter().map(|it| (it.token, it.reason.as_str())).collect();
+    assert_eq!((board.leaders.len(), past.as_slice()), (0, [(token, "lease expired")].as_slice()));
+}
+
 #[tokio::test]
 async fn an_eviction_reaches_the_holder_with_its_next_renewal() {
     let (engine, operator, job) = (open(&url("evict")).await, open(&url("evict")).await, election("job"));

@@ -64,20 +64,19 @@ impl Ledger {
 
     /// Seats one of ours. Whoever sat here and is no longer in the line has left without a word.
     pub(super) fn seat(&mut self, newcomer: Seated, line: &[String]) {
-        let former = std::mem::take(&mut self.seated);
-        for it in former {
-            if it.child == newcomer.child {
-                continue;
-            } else if line.contains(&it.child) {
-                self.seated.push(it);
-            } else {
-                self.desk.remember(it.holder, "lease expired");
-            }
-        }
+        self.seated.retain(|it| it.child != newcomer.child);
+        self.clear_away(line);
         self.greatest = self.greatest.max(newcomer.holder.token.get());
         self.wishes
             .retain(|wish| wish.token == newcomer.holder.token || self.seated.iter().any(|it| it.holder.token == wish.token));
         self.seated.push(newcomer);
+    }
+
+    /// Whoever is seated and no longer in the line has left without a word.
+    pub(super) fn clear_away(&mut self, line: &[String]) {
+        for gone in self.seated.extract_if(.., |it| !line.contains(&it.child)) {
+            self.desk.remember(gone.holder, "lease expired");
+        }
     }
 
     /// One of ours leaves.

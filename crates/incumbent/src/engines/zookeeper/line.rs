@@ -37,7 +37,7 @@ pub(super) enum Position {
 }
 
 /// The line and the ledger, as they were read together.
-type Sight = (Vec<String>, Sheet);
+pub(super) type Sight = (Vec<String>, Sheet);
 
 impl Core {
     pub(super) async fn claim(
@@ -231,7 +231,7 @@ impl Core {
     }
 
     /// The line and the ledger, in one request where the server knows such: each costs it as much as both.
-    async fn sight(&self, session: &Session, election: &Name) -> Result<Sight, Error> {
+    pub(super) async fn sight(&self, session: &Session, election: &Name) -> Result<Sight, Error> {
         if !self.reads_one_by_one.load(Ordering::Relaxed) {
             let (line, ledger) = (self.paths.election(election), self.paths.ledger(election));
             let answer = session

@@ -74,8 +74,9 @@ impl ZooKeeper {
         let core = &self.core;
         // What others have written is seen only as far as the server has it: a look is for people, and for those who hand over.
         core.catch_up(session, election).await?;
-        let (line, ledger) = tokio::join!(core.line(session, election), core.ledger(session, election));
-        let (line, ledger) = (line?, ledger?.ledger);
+        let (line, Sheet { mut ledger, .. }) = core.sight(session, election).await?;
+        // A successor leads before it writes that in the ledger: until then the line alone tells that the one before it has gone.
+        ledger.clear_away(&line);
         let nodes = join_all(line.iter().map(|child| {
             let path = core.paths.candidate(election, child);
             async move { session.request(|client| client.get_data(&path)).await }
