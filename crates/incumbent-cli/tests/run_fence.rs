@@ -485,13 +485,14 @@ fn whoever_was_killed_on_this_machine_is_known_to_be_dead_and_not_fenced() {
 
 #[test]
 fn what_is_wrong_with_a_fence_is_said_in_one_line() {
-    let stage = Stage::new("memory:a".to_owned());
+    let stage = Stage::new(String::new());
+    let stage = Stage { url: format!("file:{}", stage.path("elections").display()), ..stage };
     let secret = stage.path("secret");
     fs::write(&secret, "password=x\n").unwrap();
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o644)).unwrap();
     let secret = secret.to_str().unwrap();
     let ours = stage.by_our_agent();
-    let run = ["run", "job", "--on", "memory:a"];
+    let run = ["run", "job", "--on", &stage.url];
     for (words, says) in [
         (&["--fence", "agent:no-such-agent"][..], "there is no fence_no-such-agent"),
         (&["--fence", "agent:true"], "does not describe itself as fence agents do"),

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::notify::Notify;
 use super::signals::{Signals, Told};
-use super::{CandidacyArguments, Elected, elected, say, say_not_in_time};
+use super::{CandidacyArguments, Elected, Patience, elected, say, say_not_in_time};
 use crate::exit::Exit;
 use crate::failure::Failure;
 
@@ -78,8 +78,8 @@ pub(crate) async fn contend(
         notify.status("standing by");
         // A job that is not due yet is not waited for.
         let began = began.get_or_insert_with(Instant::now);
-        let patience = wanted.max_wait.filter(|_| !was_elected).map(|it| it.saturating_sub(began.elapsed()));
-        let leadership = match elected(election, patience, signals).await? {
+        let patience = if was_elected { Patience::Endless } else { Patience::of(wanted, *began) };
+        let leadership = match elected(wanted, election, patience, signals).await? {
             Elected::Now(leadership) => leadership,
             Elected::Not(why) => {
                 if why == Unserved::NotInTime {

@@ -19,7 +19,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use super::signals::{Signals, Told};
 
 /// A hook or probe that has not ended by then has failed.
-const SHELL_WITHIN: Duration = Duration::from_secs(30);
+pub(crate) const SHELL_WITHIN: Duration = Duration::from_secs(30);
 
 /// A line of shell that belongs to a leadership.
 pub(crate) struct Hook<'a> {

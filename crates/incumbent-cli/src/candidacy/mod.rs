@@ -26,7 +26,7 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use self::contend::Unserved;
 use self::signals::Signals;
 use crate::elections::span;
-use crate::elections::target::{Target, TargetArguments};
+use crate::elections::target::{ANSWER_MAX, Target, TargetArguments, answer};
 use crate::exit::Exit;
 use crate::failure::Failure;
 
@@ -39,7 +39,7 @@ pub(crate) struct CandidacyArguments {
     /// The name of the election
     #[arg(value_parser = election_name)]
     pub(crate) election: String,
-    /// Give up if not elected within this time; a job's time begins when it is due
+    /// Give up if not elected within this time; a job's time begins when it is due. With 0s the seat is tried once: taken if it is free now, and else not waited for
     #[arg(long, value_name = "SPAN", value_parser = span::parse)]
     pub(crate) max_wait: Option<Duration>,
     /// How fit this host is; a leader of smaller priority is asked to hand over
@@ -88,6 +88,17 @@ fn probing_span(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// The engine, if it can be shared with anybody: whoever contends in its own memory is alone, and its leases are on a clock that only it can read.
+pub(crate) fn find_target(wanted: &CandidacyArguments) -> Result<Target, Failure> {
+    let target = Target::find(&wanted.target)?;
+    match target.place()?.scheme() {
+        "memory" => Err(usage(
+            "memory: is for tests inside of one process, and no other could contend there: leave --on away for elections in files of this machine, or name a server, as in --on etcd://HOST:2379/prod".to_owned(),
+        )),
+        _ => Ok(target),
+    }
+}
+
 /// Says something to the person, unless it is not wanted.
 macro_rules! say {
     ($quiet:expr, $($what:tt)*) => {
@@ -105,25 +116,73 @@ enum Elected {
     Not(Unserved),
 }
 
+/// How long the first leadership is waited for.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Patience {
+    /// As long as it takes.
+    Endless,
+    /// Until then.
+    Until(tokio::time::Instant),
+    /// Not at all: the engine is asked once, and its answer counts. How long it has to answer is the engine's affair, or a seat that is free would be a matter of luck.
+    OneTry,
+}
+
+impl Patience {
+    /// What `--max-wait` means, for a wait that has `began`.
+    pub(crate) fn of(wanted: &CandidacyArguments, began: tokio::time::Instant) -> Patience {
+        match wanted.max_wait {
+            None => Patience::Endless,
+            Some(Duration::ZERO) => Patience::OneTry,
+            // What no clock reaches is endless.
+            Some(most) => began.checked_add(most).map_or(Patience::Endless, Patience::Until),
+        }
+    }
+
+    /// Comes when it has run out: never, if it is endless, or for whoever gives up by itself.
+    async fn has_run_out(self) {
+        match self {
+            Patience::Until(end) => tokio::time::sleep_until(end).await,
+            Patience::Endless | Patience::OneTry => std::future::pending().await,
+        }
+    }
+}
+
 /// Contends until elected, told to stop, or out of patience.
-async fn elected(election: &Election, patience: Option<Duration>, signals: &mut Signals) -> Result<Elected, Failure> {
-    let mut campaign = pin!(election.campaign());
+async fn elected(
+    wanted: &CandidacyArguments,
+    election: &Election,
+    patience: Patience,
+    signals: &mut Signals,
+) -> Result<Elected, Failure> {
+    let mut campaign = pin!(async {
+        match patience {
+            Patience::Endless | Patience::Until(_) => election.campaign().await.map(Some),
+            Patience::OneTry => try_once(wanted, election).await,
+        }
+    });
     tokio::select! {
         biased;
         told = signals.told() => Ok(Elected::Not(Unserved::Told(told))),
         elected = &mut campaign => match elected {
-            Ok(leadership) => Ok(Elected::Now(leadership)),
+            Ok(Some(leadership)) => Ok(Elected::Now(leadership)),
+            Ok(None) => Ok(Elected::Not(Unserved::NotInTime)),
             Err(why) => Err(Failure::asking(&why)),
         },
-        () = out_of(patience) => Ok(Elected::Not(Unserved::NotInTime)),
+        () = patience.has_run_out() => Ok(Elected::Not(Unserved::NotInTime)),
     }
 }
 
-/// Comes when the patience has run out: never, if it is endless.
-async fn out_of(patience: Option<Duration>) {
-    match patience {
-        Some(patience) => tokio::time::sleep(patience).await,
-        None => std::future::pending().await,
+/// The seat if it is free. Whoever cannot say so has not given it.
+async fn try_once(wanted: &CandidacyArguments, election: &Election) -> Result<Option<Leadership>, incumbent::Error> {
+    // A probe is asked first.
+    let probing = wanted.health.as_ref().map_or(Duration::ZERO, |_| hook::SHELL_WITHIN);
+    match tokio::time::timeout(ANSWER_MAX + probing, election.try_campaign()).await {
+        Ok(Err(why)) if why.kind() != Kind::Misconfigured => {
+            say!(false, "{why}");
+            Ok(None)
+        }
+        Ok(answered) => answered,
+        Err(_) => Ok(None),
     }
 }
 
@@ -133,22 +192,26 @@ pub(crate) async fn build(
     target: &Target,
     drain: Option<Duration>,
     metrics: &Arc<Metrics>,
-    patience: Option<Duration>,
+    patience: Patience,
     signals: &mut Signals,
 ) -> Result<Result<Election, Unserved>, Failure> {
-    tokio::select! {
+    let built = tokio::select! {
         biased;
-        told = signals.told() => Ok(Err(Unserved::Told(told))),
-        built = keep_building(wanted, target, drain, metrics) => built.map(Ok),
-        () = out_of(patience) => {
-            say_not_in_time(wanted);
-            Ok(Err(Unserved::NotInTime))
-        }
-    }
+        told = signals.told() => return Ok(Err(Unserved::Told(told))),
+        built = keep_building(wanted, target, drain, metrics, patience) => built?,
+        () = patience.has_run_out() => None,
+    };
+    Ok(built.ok_or_else(|| {
+        say_not_in_time(wanted);
+        Unserved::NotInTime
+    }))
 }
 
 fn say_not_in_time(wanted: &CandidacyArguments) {
-    say!(false, "not elected within {:?}", wanted.max_wait.unwrap_or_default());
+    match wanted.max_wait.unwrap_or_default() {
+        Duration::ZERO => say!(false, "not elected: the seat was tried once, and is not free (--max-wait 0s)"),
+        most => say!(false, "not elected within {most:?}"),
+    }
 }
 
 async fn keep_building(
@@ -156,13 +219,20 @@ async fn keep_building(
     target: &Target,
     drain: Option<Duration>,
     metrics: &Arc<Metrics>,
-) -> Result<Election, Failure> {
+    patience: Patience,
+) -> Result<Option<Election>, Failure> {
     let mut said = false;
     let mut wait = Duration::from_millis(100);
     loop {
-        match builder(wanted, target, drain)?.metrics(Arc::clone(metrics)).build().await {
-            Ok(election) => return Ok(election),
+        let building = builder(wanted, target, drain)?.metrics(Arc::clone(metrics)).build();
+        let built = if patience == Patience::OneTry { answer(building).await } else { building.await };
+        match built {
+            Ok(election) => return Ok(Some(election)),
             Err(why) if why.kind() == Kind::Misconfigured => return Err(Failure::setting(&why)),
+            Err(why) if patience == Patience::OneTry => {
+                say!(false, "{why}");
+                return Ok(None);
+            }
             Err(why) if !said => {
                 say!(false, "{why}; goes on trying");
                 said = true;

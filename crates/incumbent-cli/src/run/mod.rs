@@ -30,9 +30,8 @@ use crate::candidacy::contend::{self, Next, Service, Unserved};
 use crate::candidacy::machine::Machine;
 use crate::candidacy::notify::{self, Notify};
 use crate::candidacy::signals::{Signals, Told};
-use crate::candidacy::{CandidacyArguments, build, claim_identity, say, state_directory, usage};
+use crate::candidacy::{CandidacyArguments, Patience, build, claim_identity, find_target, say, state_directory, usage};
 use crate::elections::span;
-use crate::elections::target::Target;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::office::{Office, Stops};
@@ -190,7 +189,7 @@ async fn contend(wanted: &RunArguments, command: Command, notify: &Notify) -> Re
     let job = Job::wanted(wanted)?;
     // A job that is not due yet is not waited for.
     let began = (!matches!(job, Some(Job::Slots { .. }))).then(tokio::time::Instant::now);
-    let target = Target::find(&wanted.candidacy.target)?;
+    let target = find_target(&wanted.candidacy)?;
     let instance = target.identity.clone().unwrap_or_else(Identity::unique);
     let traces = wanted.otlp.start(instance.as_str().to_owned(), Vec::new())?;
     let mut office = Office::of(&wanted.candidacy.election, Stops::AreSeen);
@@ -206,7 +205,7 @@ async fn contend(wanted: &RunArguments, command: Command, notify: &Notify) -> Re
         told = signals.told() => return Ok(told.exit()),
         fencing = fence::Fencing::open(&wanted.fence, &target) => fencing?,
     };
-    let patience = wanted.candidacy.max_wait.zip(began).map(|(most, began)| most.saturating_sub(began.elapsed()));
+    let patience = began.map_or(Patience::Endless, |it| Patience::of(&wanted.candidacy, it));
     // What is frozen does not drain, so it may wait for the engine until it must be killed.
     let drain = (wanted.on_jeopardy == OnJeopardy::Freeze).then_some(Duration::ZERO);
     let election = match build(&wanted.candidacy, &target, drain, office.metrics(), patience, &mut signals).await? {

@@ -17,10 +17,9 @@ use crate::candidacy::contend::{self, Next, Service, Unserved};
 use crate::candidacy::machine::Machine;
 use crate::candidacy::notify::Notify;
 use crate::candidacy::signals::Signals;
-use crate::candidacy::{CandidacyArguments, build, claim_identity, state_directory};
+use crate::candidacy::{CandidacyArguments, Patience, build, claim_identity, find_target, state_directory};
 use crate::console::Console;
 use crate::elections::span;
-use crate::elections::target::Target;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::office::{Office, Stops};
@@ -76,7 +75,7 @@ pub(crate) fn run(wanted: &SidecarArguments, console: &mut Console<'_>) -> Resul
 
 async fn contend(wanted: &SidecarArguments, notify: &Notify, console: &mut Console<'_>) -> Result<Exit, Failure> {
     let mut signals = Signals::listen()?;
-    let target = Target::find(&wanted.candidacy.target)?;
+    let target = find_target(&wanted.candidacy)?;
     // Where seats are leased nothing of this machine's is needed, but a name that was given.
     let is_freed = target.place()?.scheme() == "file";
     let directory = match is_freed || target.identity.is_some() {
@@ -91,7 +90,7 @@ async fn contend(wanted: &SidecarArguments, notify: &Notify, console: &mut Conso
     writeln!(console.out, "listening on {address} for {}", wanted.candidacy.election)?;
     console.out.flush()?;
     let began = tokio::time::Instant::now();
-    let patience = wanted.candidacy.max_wait;
+    let patience = Patience::of(&wanted.candidacy, began);
     let election = match build(&wanted.candidacy, &target, None, office.metrics(), patience, &mut signals).await? {
         Ok(election) => election,
         Err(why) => return Ok(unserved(why)),

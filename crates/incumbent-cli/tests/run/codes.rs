@@ -5,9 +5,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use incumbent_supervisor::clock;
-use incumbent_testbed::{Redis, Server as _, eventually};
+use incumbent_testbed::{Etcd, Redis, Server as _, eventually};
 use rustix::process::Signal;
 
+use crate::places::Places;
 use crate::shell::{ends, text};
 use crate::world::{Hold, World};
 
@@ -26,6 +27,7 @@ fn a_wrong_command_line_is_120_and_nothing_is_run() {
     for (options, says) in [
         (&["--no-such-option"][..], "--no-such-option"),
         (&["--on", "etdc://h"], "there are memory, file, etcd"),
+        (&["--on", "memory:"], "leave --on away for elections in files of this machine"),
         (&["--ttl", "1ms"], "between 100ms and a day"),
         (&["--identity", "a b"], "--identity: ' '"),
         (&["--restart", "sometimes"], "on-failure"),
@@ -61,6 +63,40 @@ fn not_elected_within_max_wait_is_121() {
     leader.ends(0);
     // Elected once, it is served to its end however long that takes.
     ends(world.run(&["--max-wait", "30s"], "exit 5"), 5);
+}
+
+/// Often enough that luck would run out.
+const TRIES: u32 = 8;
+
+/// With `--max-wait 0s` the first answer counts, however long it takes to come.
+#[test]
+fn without_patience_a_seat_that_is_free_is_taken_and_one_that_is_not_is_not_waited_for() {
+    let (etcd, nodes) = (Etcd::debian().start().unwrap(), Places::of(1));
+    let _node = nodes.start(1);
+    let world = World::new(Hold::Group);
+    let state = world.path("state");
+    for url in [world.url(), format!("etcd://{}/once", etcd.address()), nodes.url()] {
+        let beside = if url == world.url() { vec![] } else { vec!["--state-dir", state.to_str().unwrap()] };
+        let options = [&["--on", url.as_str()], &beside[..]].concat();
+        let tries_once = |more: &[&str], script| world.run(&[&options[..], &["--max-wait", "0s"], more].concat(), script);
+        for _ in 0..TRIES {
+            ends(tries_once(&[], "exit 7"), 7);
+        }
+        ends(tries_once(&["--health", "sleep 0.1"], "exit 7"), 7);
+        let unfit = ends(tries_once(&["--health", "exit 3"], "touch ran"), 121);
+        assert!(text(&unfit.stderr).contains("not fit to lead"), "{}", text(&unfit.stderr));
+        let leader = world.start(&options, "echo leads; read line");
+        leader.hear("leads");
+        for _ in 0..TRIES {
+            let refused = ends(tries_once(&[], "touch ran"), 121);
+            assert!(text(&refused.stderr).contains("tried once, and is not free"), "{url}: {}", text(&refused.stderr));
+        }
+        leader.say("");
+        leader.ends(0);
+    }
+    let options = ["--on", "etcd://127.0.0.1:1/x", "--state-dir", state.to_str().unwrap(), "--max-wait", "0s"];
+    ends(world.run(&options, "touch ran"), 121);
+    assert!(!world.path("ran").exists());
 }
 
 #[test]

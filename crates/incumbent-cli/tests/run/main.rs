@@ -2,6 +2,8 @@
 //!
 //! What needs several hosts is in `run_rounds`. Wherever a tree is killed, the test is run twice: with a control group, and by descent alone.
 
+#[path = "../places/mod.rs"]
+mod places;
 #[path = "../shell/mod.rs"]
 mod shell;
 mod world;

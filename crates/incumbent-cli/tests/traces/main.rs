@@ -254,7 +254,7 @@ fn mistakes_are_told_and_those_of_the_environment_keep_no_node_from_serving() {
         ("http://collector.example.org:4318", "say https"),
         ("127.0.0.1:4318", "http://127.0.0.1:4318"),
     ] {
-        for words in [&["serve", "--data", data.to_str().unwrap()][..], &["run", "job", "--on", "memory:"][..]] {
+        for words in [&["serve", "--data", data.to_str().unwrap()][..], &["run", "job", "--on", "redis://127.0.0.1:1/"][..]] {
             let mut command = quiet(incumbent(words));
             command.args(["--otlp", url]);
             if words[0] == "run" {
