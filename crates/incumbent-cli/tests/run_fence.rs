@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use incumbent::{Election, Identity, Timing};
-use incumbent_testbed::{Consul, Etcd, Kubernetes, Nats, Postgres, Redis, Server as _, ZooKeeper, eventually};
+use incumbent_testbed::{Consul, Etcd, Kubernetes, Nats, Postgres, Redis, Relay, Server as _, Verdict, ZooKeeper, eventually};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -75,10 +75,15 @@ impl Stage {
     }
 
     fn start(&self, name: &str, before: &[&str], options: &[String]) -> (Child, PathBuf) {
-        let line = format!("echo \"{name} $INCUMBENT_TOKEN\" >>{}; exec sleep 1000", self.path("log").display());
+        self.start_at(&self.url, name, before, options, "exec sleep 1000")
+    }
+
+    /// The same with an engine elsewhere, and what the command does once it has written its name.
+    fn start_at(&self, url: &str, name: &str, before: &[&str], options: &[String], then: &str) -> (Child, PathBuf) {
+        let line = format!("echo \"{name} $INCUMBENT_TOKEN\" >>{}; {then}", self.path("log").display());
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]).args(before).arg(env!("CARGO_BIN_EXE_incumbent"));
-        command.args(["run", "job", "--ttl", "2s", "--identity", name, "--on", &self.url]);
+        command.args(["run", "job", "--ttl", "2s", "--identity", name, "--on", url]);
         // Elections in files have the locks beside them.
         if !self.url.starts_with("file:") {
             command.arg("--state-dir").arg(self.path(&format!("state-{name}")));
@@ -292,6 +297,56 @@ fn a_silent_leader_that_has_put_nothing_on_record_is_feared_on_every_engine() {
         assert_eq!(beta.ended(), Some(123), "{}", beta.said());
         assert!(beta.said().contains("nobody has noted that its leadership") && !stage.runs("beta"), "{}", beta.said());
     });
+}
+
+/// The first that its command does is to kill whoever would put that on record.
+#[test]
+fn a_leader_that_is_killed_in_the_first_instant_of_its_command_is_on_record() {
+    const KILLS_SUPERVISOR_AND_GUARDIAN: &str = r#"read -r _ _ _ supervisor _ </proc/$PPID/stat; kill -9 "$supervisor" $PPID"#;
+    for begin in [etcd as Begin, zookeeper] {
+        let (_server, url) = begin();
+        let stage = Stage::new(url);
+        let (process, said) = stage.start_at(&stage.url, "alpha", &[], &[], KILLS_SUPERVISOR_AND_GUARDIAN);
+        let mut alpha = Host { first: Pid::from_child(&process), process, said };
+        assert_eq!(alpha.ended(), None, "killed: {}", alpha.said());
+        assert!(stage.runs("alpha"));
+        let _beta = stage.boot("beta", &words("--fence guardian"));
+        eventually("the next command runs", || stage.runs("beta"));
+        stage.is_noted("trusted by=guardian at=");
+    }
+}
+
+/// So whoever dies before it is on record leaves nothing to be feared. With a hook, which acts for the leader too.
+#[test]
+fn nothing_is_started_before_it_is_on_record_whether_this_leader_fences_or_not() {
+    for (begin, options) in [(etcd as Begin, ""), (etcd, "--fence guardian"), (zookeeper, ""), (zookeeper, "--fence guardian")] {
+        let (_server, url) = begin();
+        let (scheme, rest) = url.split_once("://").unwrap();
+        let (address, path) = rest.split_once('/').unwrap();
+        let relay = Relay::before(address).unwrap();
+        let (sender, note_seen) = std::sync::mpsc::channel();
+        relay.inspect(move |chunk| match chunk.bytes.windows(11).any(|it| it == b"guarded as=") {
+            true => {
+                // Nobody waits for it any more if the test has failed.
+                let _ = sender.send(());
+                Verdict::Hold
+            }
+            false => Verdict::Pass,
+        });
+        let stage = Stage::new(url.clone());
+        let hook = format!("echo \"alpha hook\" >>{}", stage.path("log").display());
+        let options = [words(options), words("--after-loss exit --on-elected"), vec![hook]].concat();
+        let through = format!("{scheme}://{}/{path}", relay.address());
+        let (process, said) = stage.start_at(&through, "alpha", &[], &options, "exec sleep 1000");
+        let mut alpha = Host { first: Pid::from_child(&process), process, said };
+        note_seen.recv_timeout(std::time::Duration::from_secs(60)).expect("it puts itself on record");
+        // It waits for that as long as it leads.
+        relay.partition();
+        assert_eq!(alpha.ended(), Some(122), "{}", alpha.said());
+        assert!(!stage.runs("alpha"), "{url}: {}", stage.log());
+        let _beta = stage.boot("beta", &[]);
+        eventually("the next command runs", || stage.runs("beta"));
+    }
 }
 
 fn a_silent_host_is_turned_off(stage: &Stage) {

@@ -1,11 +1,15 @@
 //! A lock that stands for "a tree of this election may live on this machine". It is the kernel's, held by supervisor and guardian together: it is free when both are gone, and the
 //! guardian goes only after the tree.
 //!
+//! Both have it by one description of an open file, so either can give it back for both: the guardian does, when the tree is dead and the lease is over and nothing is heard of a supervisor that
+//! somebody has stopped. Whoever goes on after that finds out by taking it again.
+//!
 //! On an engine whose seat is free at once when the supervisor dies (`file:`), this is what keeps the next command from starting while the last one is being killed. The file also
 //! names the control group, so that what both left behind when they were killed in the same instant is found and killed by the next.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use crate::cgroup::Cgroup;
@@ -23,12 +27,17 @@ impl Berth {
         Ok(Berth { file })
     }
 
+    /// The one that a supervisor has passed on.
+    pub(crate) fn of(descriptor: OwnedFd) -> Berth {
+        Berth { file: File::from(descriptor) }
+    }
+
     /// For the guardian to hold open.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Takes it if nobody has it. Says whether it is ours.
+    /// Takes it if nobody has it. Says whether it is ours; one that was ours already stays so.
     pub fn try_take(&self) -> io::Result<bool> {
         match self.file.try_lock() {
             Ok(()) => Ok(true),
@@ -68,8 +77,11 @@ impl Berth {
         self.file.unlock()
     }
 
-    /// Gives it back: the tree is dead.
+    /// Gives it back: the tree is dead. If it is another's by now, what stands in it is too.
     pub fn leave(&self) -> io::Result<()> {
+        if !self.try_take()? {
+            return Ok(());
+        }
         self.file.set_len(0)?;
         self.file.unlock()
     }

@@ -30,6 +30,8 @@ use crate::wire::{Ending, Launch, Lease, Order, Report, line, send_descriptors, 
 
 /// A guardian that was stopped, or a machine that is busy, has so long to do what is due before the supervisor does it.
 const SECOND_LINE_AFTER: Duration = Duration::from_millis(20);
+/// A guardian that has no tree has nothing else to do than to answer.
+const SETTLES_WITHIN: Duration = Duration::from_millis(100);
 /// More are never waiting: a lease and a start, or a lease and a stop.
 const ORDERS_AT_ONCE: usize = 8;
 /// A guardian that is not ready by then will not be.
@@ -123,6 +125,8 @@ pub struct Guarded {
     late_guardian: bool,
     /// The second line at work.
     killing: Option<JoinHandle<bool>>,
+    /// The guardian may give the berth back for both, if it does not hear of us.
+    unsettled: bool,
 }
 
 impl Guarded {
@@ -173,6 +177,7 @@ impl Guarded {
             guardian_died: false,
             late_guardian: false,
             killing: None,
+            unsettled: false,
         };
         match tokio::time::timeout(READY_WITHIN, guarded.hear()).await {
             Ok(true) => match guarded.unfenced.take() {
@@ -211,6 +216,7 @@ impl Guarded {
     /// is renewed.
     pub fn lease(&mut self, stop_at: Instant, kill_at: Instant, deadline: Instant) {
         self.lease_end = Some(kill_at);
+        self.unsettled = true;
         let nanos = Instant::as_nanos;
         self.order(Order::Lease(Lease { stop_at: nanos(stop_at), kill_at: nanos(kill_at), deadline: nanos(deadline) }));
     }
@@ -253,6 +259,27 @@ impl Guarded {
     /// Lets the tree go on.
     pub fn thaw(&self) {
         self.order(Order::Thaw);
+    }
+
+    /// Says that this process goes on, when no tree lives any more. After that nobody but this process touches its berth until there is another lease; it may have been given back before, for one
+    /// that stood still, and taken by another: [`crate::berth::Berth::try_take`] tells.
+    pub async fn settle(&mut self) {
+        if self.unsettled && !self.guardian_died {
+            self.order(Order::Settle);
+        }
+        let answered = async {
+            while self.unsettled && !self.guardian_died {
+                if !self.hear().await {
+                    self.guardian_died = true;
+                }
+            }
+        };
+        if tokio::time::timeout(SETTLES_WITHIN, answered).await.is_err() {
+            // It is stopped, or too busy to be waited for: then another will do.
+            self.end_guardian();
+            self.guardian_died = true;
+        }
+        self.unsettled = false;
     }
 
     /// What happens next. Dropping the future loses nothing.
@@ -361,6 +388,10 @@ impl Guarded {
                 Event::Dead { killed }
             }
             Report::NotFrozen { why } => Event::NotFrozen { why },
+            Report::Settled => {
+                self.unsettled = false;
+                return;
+            }
         };
         self.waiting.push(event);
     }

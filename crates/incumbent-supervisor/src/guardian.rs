@@ -3,6 +3,8 @@
 //! It is the command's parent and a subreaper, so the whole tree descends from it. It has one thread, memory that is not swapped out, a timer on the boot clock, and no part in
 //! any election. Three things end the tree: an order, the deadline it was last given, and silence on the socket, which is the supervisor's death.
 //!
+//! A supervisor that is stopped keeps the berth with which others of this machine are made to wait. When the tree is dead, the lease over and nothing heard, the guardian gives it back for both.
+//!
 //! What it cannot do is run while it is itself stopped; then the supervisor kills the tree instead (see [`crate::guarded`]).
 
 use std::ffi::{CStr, OsString};
@@ -23,6 +25,7 @@ use rustix::process::{
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 use tokio::signal::unix::SignalKind;
 
+use crate::berth::Berth;
 use crate::cgroup::Cgroup;
 use crate::clock;
 use crate::launcher::{Launcher, Standing};
@@ -83,8 +86,8 @@ pub(crate) fn run(words: impl Iterator<Item = OsString>) -> io::Result<()> {
     let mut descriptors = receive_descriptors(&control)?.into_iter();
     let stdin = descriptors.next();
     // Held open for as long as this process lives: it may be locked, and then the lock outlives the supervisor.
-    let _berth = descriptors.next();
-    let mut guardian = Guardian::begin(control, stdin, charge)?;
+    let berth = descriptors.next().map(Berth::of);
+    let mut guardian = Guardian::begin(control, stdin, berth, charge)?;
     let served = guardian.serve();
     guardian.tree.kill_until_dead(None);
     guardian.disarm();
@@ -113,6 +116,18 @@ struct Guardian {
     charge: Charge,
     /// Armed while a tree may live.
     watchdog: Option<Watchdog>,
+    berth: Option<Berth>,
+    /// No tree lives, and the berth is given back if nothing is heard of the supervisor by then.
+    unheard: Option<Unheard>,
+}
+
+/// What there is to give back for a supervisor that stands still.
+#[derive(Copy, Clone)]
+struct Unheard {
+    /// The deadline of its last lease: until then it may be about to go on.
+    until: Instant,
+    /// A tree of its own is dead; else nobody of its own is named in the berth yet.
+    was_used: bool,
 }
 
 /// A tree that is not known to be dead.
@@ -127,7 +142,7 @@ struct Running {
 }
 
 impl Guardian {
-    fn begin(control: UnixStream, stdin: Option<OwnedFd>, charge: Charge) -> io::Result<Guardian> {
+    fn begin(control: UnixStream, stdin: Option<OwnedFd>, berth: Option<Berth>, charge: Charge) -> io::Result<Guardian> {
         set_child_subreaper(Some(getpid()))?;
         outlive_signals()?;
         // What follows makes it sturdier and may be forbidden; without it it still does its work.
@@ -164,6 +179,8 @@ impl Guardian {
             fence,
             charge,
             watchdog: None,
+            berth,
+            unheard: None,
         };
         // A rehearsal: what kills is in memory from now on.
         guardian.tree.kill_until_dead(None);
@@ -232,6 +249,9 @@ impl Guardian {
             Order::Start(launch) => self.start(&launch),
             Order::Lease(lease) => {
                 self.lease = Some(lease);
+                if self.running.is_none() {
+                    self.unheard = Some(Unheard { until: Instant::from_nanos(lease.deadline), was_used: false });
+                }
                 if let Some(fence) = &self.fence
                     && fence.extend(Instant::from_nanos(lease.deadline)).is_err()
                 {
@@ -250,6 +270,10 @@ impl Guardian {
             Order::Kill => self.kill(),
             Order::Freeze => self.freeze(),
             Order::Thaw => self.thaw(),
+            Order::Settle => {
+                self.unheard = None;
+                self.report(&[Report::Settled]);
+            }
         }
     }
 
@@ -265,6 +289,7 @@ impl Guardian {
         };
         match started {
             Ok((pid, command)) => {
+                self.unheard = None;
                 self.running = Some(Running { pid, command: Some(command), kill_at: None, killed: false, frozen: false });
                 self.report(&[Report::Started { pid: pid.as_raw_nonzero().get() }]);
             }
@@ -359,6 +384,7 @@ impl Guardian {
         let mut spent = [0; 8];
         // How often it fired does not matter, only what time it is.
         let _ = rustix::io::read(&self.timer, &mut spent);
+        self.give_back();
         let Some(running) = &self.running else { return Ok(()) };
         let now = clock::now();
         let stop_at = self.lease.map_or(now, |it| Instant::from_nanos(it.stop_at));
@@ -368,6 +394,14 @@ impl Guardian {
             self.stop(Signal::TERM, self.lease_end());
         }
         Ok(())
+    }
+
+    /// Whoever is elected next on this machine need not wait for a supervisor that stands still, once nothing of its work can live any more.
+    fn give_back(&mut self) {
+        let Some(unheard) = self.unheard.filter(|it| clock::now() >= it.until) else { return };
+        self.unheard = None;
+        // Where that fails they wait, as they would without us.
+        let _ = self.berth.as_ref().map(|it| if unheard.was_used { it.leave() } else { it.let_go() });
     }
 
     /// When a tree is to be killed that has not been. Nothing else may take longer than until then, however many processes there are.
@@ -391,8 +425,9 @@ impl Guardian {
         });
         let deadline = self.lease.map(|it| Instant::from_nanos(it.deadline));
         let pet = self.watchdog.as_ref().zip(deadline).and_then(|(watchdog, deadline)| watchdog.pet_at(deadline));
+        let unheard = self.unheard.map(|it| it.until.as_nanos().max(1));
         // Zero disarms it.
-        let nanos = tree.into_iter().chain(pet.map(Instant::as_nanos)).min().unwrap_or(0);
+        let nanos = tree.into_iter().chain(pet.map(Instant::as_nanos)).chain(unheard).min().unwrap_or(0);
         let at = Timespec { tv_sec: (nanos / 1_000_000_000).cast_signed(), tv_nsec: (nanos % 1_000_000_000).cast_signed() };
         let never = Timespec { tv_sec: 0, tv_nsec: 0 };
         timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &Itimerspec { it_interval: never, it_value: at })?;
@@ -424,7 +459,8 @@ impl Guardian {
             return;
         }
         self.running = None;
-        self.lease = None;
+        let until = self.lease.take().map_or(clock::now(), |it| Instant::from_nanos(it.deadline));
+        self.unheard = Some(Unheard { until, was_used: true });
         if let Some(fence) = &self.fence {
             // The kernel goes on sending what a dead process has left in its connections. If it cannot be closed it closes at the deadline.
             let _ = fence.close();

@@ -30,6 +30,8 @@ pub(crate) enum Order {
     Freeze,
     /// Let it go on.
     Thaw,
+    /// The supervisor goes on, and sees to the berth itself. To be answered.
+    Settle,
 }
 
 /// What the guardian has seen.
@@ -49,6 +51,8 @@ pub(crate) enum Report {
     Dead { killed: bool },
     /// The tree could not be frozen.
     NotFrozen { why: String },
+    /// The berth is not touched from here until there is another lease.
+    Settled,
 }
 
 /// A command to start.

@@ -47,6 +47,11 @@ impl Machine {
         Ok(Machine { berth, promise })
     }
 
+    /// Whether nobody contends from another machine: elections in files.
+    pub(crate) fn is_all(&self) -> bool {
+        self.promise.is_some()
+    }
+
     /// Waits until nothing of former terms lives here, and nobody acts on what it was told. Then the berth is ours.
     pub(crate) async fn clear(
         &self,

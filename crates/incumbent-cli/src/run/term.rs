@@ -1,8 +1,10 @@
 //! One leadership: the command is started, watched over, told to stop in time, and known to be dead before the seat is given back.
 
 use std::ffi::OsString;
+use std::pin::pin;
 use std::time::Duration;
 
+use incumbent::engine::Kind;
 use incumbent::leadership::Changes;
 use incumbent::{Election, Leadership, Reason, State, Timing, Token};
 use incumbent_protocol::time::Instant;
@@ -85,12 +87,11 @@ impl Terms<'_> {
         let token = leadership.token();
         say!(self.wanted.candidacy.quiet, "elected for {} with token {token}", self.wanted.candidacy.election);
         let mut asked = self.office.begin(&leadership);
-        let mut hides_nobody = !self.fencing.is_wanted();
-        let mut last_done = None;
-        let way = self.clear_the_way(&leadership, signals, &mut hides_nobody, &mut last_done).await?;
-        let is_clear = matches!(way, Way::Clear(_));
+        let mut entry = Entry { hides_nobody: !self.fencing.is_wanted(), last_done: None, is_on_record: false };
+        let way = self.enter(&leadership, guarded, signals, &mut entry).await?;
+        let is_clear = matches!(way, Way::Clear);
         let served = match way {
-            Way::Clear(record) => self.work(&leadership, record, guarded, signals, &mut asked).await,
+            Way::Clear => self.work(&leadership, guarded, signals, &mut asked).await,
             Way::Lost => (Served::Lost, None),
             Way::Told(told) => (Served::Told(told, None), None),
             Way::Refused => (Served::NotStarted, None),
@@ -108,15 +109,10 @@ impl Terms<'_> {
         if self.task.is_some() && served == Served::Ended(Ending::Code(0)) && !is_done {
             say!(false, "the job is done, but the engine did not take note of it in time: another host may do it again");
         }
-        let mut is_tidy = true;
-        if let Some(line) = &self.wanted.candidacy.on_lost
-            && let Err(why) = self.hook(line, &leadership).run_after().await
-        {
-            say!(false, "--on-lost: {why}; {NOT_GIVEN_BACK}");
-            is_tidy = false;
-        }
+        guarded.settle().await;
+        let is_tidy = self.say_farewell(&leadership).await?;
         // A seat that is given back says that all is well with those who had it before, unless it is on record that nothing was started.
-        if !hides_nobody && self.say_idle(token).await.is_err() {
+        if !entry.hides_nobody && self.say_idle(token).await.is_err() {
             self.leave_berth(is_clear);
             drop(leadership);
             return Ok(served);
@@ -140,8 +136,8 @@ impl Terms<'_> {
         if let Err(why) = &released {
             tracing::info!(%why, "not released");
         }
-        if is_clear && !is_done && (is_late || released.is_err()) {
-            self.say_ended(token, last_done).await;
+        if entry.is_on_record && !is_done && (is_late || released.is_err()) {
+            self.say_ended(token, entry.last_done).await;
         }
         Ok(served)
     }
@@ -172,27 +168,78 @@ impl Terms<'_> {
     }
 
     /// Whatever of a former term may live on this machine is dead, and the hook has run.
-    ///
-    /// `hides_nobody` becomes true when the seat may be given back without hiding a former leader from whoever comes next, and `last_done` is when the job was done last.
-    async fn clear_the_way(
+    async fn enter(
         &self,
         leadership: &Leadership,
+        guarded: &mut Guarded,
         signals: &mut Signals,
-        hides_nobody: &mut bool,
-        last_done: &mut Option<Done>,
+        entry: &mut Entry,
     ) -> Result<Way, Failure> {
+        let way = {
+            let mut clearing = pin!(self.clear_the_way(leadership, signals, entry));
+            let mut changes = leadership.changes();
+            loop {
+                // That may take long, and somebody may stop this process meanwhile: the guardian knows until when the berth is ours.
+                self.keep_lease(leadership, guarded);
+                tokio::select! {
+                    biased;
+                    way = &mut clearing => break way?,
+                    () = changes.next() => {}
+                }
+            }
+        };
+        // A hook is a tree of which only its own guardian knows whether it is dead.
+        guarded.settle().await;
+        if matches!(way, Way::Clear) && !self.machine.berth.try_take().map_err(at_the_berth)? {
+            return Ok(Way::Lost);
+        }
+        match (&self.wanted.candidacy.on_elected, way) {
+            (Some(line), Way::Clear) => self.greet(line, leadership, signals).await,
+            (_, way) => Ok(way),
+        }
+    }
+
+    async fn greet(&self, line: &str, leadership: &Leadership, signals: &mut Signals) -> Result<Way, Failure> {
+        Ok(match self.hook(line, leadership).run_for(leadership, self.election.timing(), signals).await {
+            Ok(()) => Way::Clear,
+            Err(Cut::Lost) => Way::Lost,
+            Err(Cut::Told(told)) => Way::Told(told),
+            Err(Cut::Failed(why)) => {
+                say!(false, "--on-elected: {why}; gives the seat back");
+                Way::Refused
+            }
+        })
+    }
+
+    /// Runs the hook for the end of a term. Says whether all is as it was before.
+    async fn say_farewell(&self, leadership: &Leadership) -> Result<bool, Failure> {
+        let Some(line) = &self.wanted.candidacy.on_lost else { return Ok(true) };
+        if !self.machine.berth.try_take().map_err(at_the_berth)? {
+            // What the hook takes down would be what the other has put up.
+            say!(false, "--on-lost is not run: another leads on this machine by now");
+            return Ok(true);
+        }
+        let ended = self.hook(line, leadership).run_after().await;
+        if let Err(why) = &ended {
+            say!(false, "--on-lost: {why}; {NOT_GIVEN_BACK}");
+        }
+        Ok(ended.is_ok())
+    }
+
+    /// Nothing of a former term lives on this machine or is to be feared elsewhere, and that something may run here is on record.
+    async fn clear_the_way(&self, leadership: &Leadership, signals: &mut Signals, entry: &mut Entry) -> Result<Way, Failure> {
         match self.machine.clear(leadership, signals, self.wanted.candidacy.quiet).await? {
             Ok(()) => {}
             Err(Uncleared::Lost) => return Ok(Way::Lost),
             Err(Uncleared::Told(told)) => return Ok(Way::Told(told)),
         }
         if let Some(task) = self.task {
-            *last_done = tokio::select! {
+            entry.last_done = tokio::select! {
                 _ = leadership.stopping() => return Ok(Way::Lost),
                 told = signals.told() => return Ok(Way::Told(told)),
                 done = task.last_done(self.election) => done,
             };
-            if let Some(done) = last_done.filter(|it| task.is_done_by(it)) {
+            if let Some(done) = entry.last_done.filter(|it| task.is_done_by(it)) {
                 say!(self.wanted.candidacy.quiet, "already done with token {}", done.token);
                 return Ok(Way::AlreadyDone);
             }
@@ -203,23 +250,14 @@ impl Terms<'_> {
         }
         let here = Here::new(leadership.identity(), &self.machine.berth).map_err(at_the_berth)?;
         if self.fencing.is_wanted() {
-            let way = self.fence(leadership, here.clone(), signals, hides_nobody).await;
-            if !matches!(way, Way::Clear(_)) {
+            let way = self.fence(leadership, here.clone(), signals, &mut entry.hides_nobody).await;
+            if !matches!(way, Way::Clear) {
                 return Ok(way);
             }
         }
-        if let Some(line) = &self.wanted.candidacy.on_elected {
-            match self.hook(line, leadership).run_for(leadership, self.election.timing(), signals).await {
-                Ok(()) => {}
-                Err(Cut::Lost) => return Ok(Way::Lost),
-                Err(Cut::Told(told)) => return Ok(Way::Told(told)),
-                Err(Cut::Failed(why)) => {
-                    say!(false, "--on-elected: {why}; gives the seat back");
-                    return Ok(Way::Refused);
-                }
-            }
-        }
-        Ok(self.put_on_record(leadership, &here, *last_done, signals).await)
+        // Before the hook too, which acts for the leader as the command does: an address that it has brought up may outlive this host's supervisor.
+        entry.is_on_record = true;
+        Ok(self.put_on_record(leadership, &here, entry.last_done, signals).await)
     }
 
     /// Every former leader that left without a word is known to be dead.
@@ -235,7 +273,7 @@ impl Terms<'_> {
             biased;
             _ = leadership.stopping() => Way::Lost,
             told = signals.told() => Way::Told(told),
-            () = takeover.settle() => Way::Clear(None),
+            () = takeover.settle() => Way::Clear,
             () = give_up => {
                 say!(false, "gives the seat back: no fence has succeeded in time");
                 Way::NotFenced
@@ -245,37 +283,73 @@ impl Terms<'_> {
         way
     }
 
-    /// That a command runs is known to whoever comes next, before it does. Where nobody fences, nobody needs to wait for it.
+    /// That a command runs is known to whoever comes next, before it does: so one that is killed before that has started nothing, and leaves nobody to be feared. Also if this leader does not
+    /// fence, because the next one may.
     async fn put_on_record(&self, leadership: &Leadership, here: &Here, last_done: Option<Done>, signals: &mut Signals) -> Way {
-        // Nor may it come after the word that the job is done.
-        if !self.fencing.is_wanted() && self.task.is_none() {
-            return Way::Clear(Some(here.guarded()));
+        let note = here.guarded().after(last_done);
+        let is_needed = self.fencing.is_wanted() || self.task.is_some();
+        if !is_needed && self.machine.is_all() {
+            // Whoever comes next has the same berth, which tells it as much; to wait for the disk would take longer than all the rest.
+            let write = keep_saying(self.election.clone(), leadership.token(), note);
+            tokio::spawn(tokio::time::timeout(self.election.timing().ttl(), write));
+            return Way::Clear;
         }
-        let write = keep_saying(self.election.clone(), leadership.token(), here.guarded().after(last_done));
+        let write = async {
+            if is_needed {
+                keep_saying(self.election.clone(), leadership.token(), note).await;
+            } else if let Err(why) = self.say_in_time(leadership.token(), &note).await {
+                // Renewals are acknowledged, so it is only the note that this engine does not take: nobody who does not fence goes without a leader for that.
+                say!(false, "starts though it is not on record, and whoever leads next with --fence may not know of it: {why}");
+            }
+        };
         tokio::select! {
             biased;
             _ = leadership.stopping() => Way::Lost,
             told = signals.told() => Way::Told(told),
-            () = write => Way::Clear(None),
+            () = write => Way::Clear,
+        }
+    }
+
+    /// Puts something on record, unless it takes longer than a leadership lasts without a renewal, or will never be done.
+    async fn say_in_time(&self, token: Token, note: &str) -> Result<(), incumbent::Error> {
+        let give_up = tokio::time::Instant::now() + self.election.timing().ttl();
+        loop {
+            let why = match answer(self.election.annotate(token, note)).await {
+                Ok(()) => return Ok(()),
+                Err(why) => why,
+            };
+            if why.kind() == Kind::Misconfigured || tokio::time::Instant::now() >= give_up {
+                return Err(why);
+            }
+            tracing::info!(%why, note, "not on record yet");
+            tokio::time::sleep(SAY_AGAIN_AFTER).await;
         }
     }
 
     async fn work(
         &self,
         leadership: &Leadership,
-        record: Option<Record>,
         guarded: &mut Guarded,
         signals: &mut Signals,
         asked: &mut mpsc::UnboundedReceiver<Asked>,
     ) -> (Served, Option<String>) {
-        let mut work = Work { terms: self, leadership, record, stop: None, ending: None, frozen: false, to: None };
+        let mut work = Work { terms: self, leadership, stop: None, ending: None, frozen: false, to: None };
         let mut changes = leadership.changes();
-        work.keep_lease(guarded);
+        self.keep_lease(leadership, guarded);
         let mut command = self.command.clone();
         command.environment.extend(self.environment(leadership));
-        if let Err(why) = self.machine.berth.name(guarded.cgroup().ok()) {
-            say!(false, "cannot write to this machine's berth: {why}");
-            return (Served::NotStarted, None);
+        // Whoever stood still during the hook may have lost it.
+        let named = self.machine.berth.try_take().and_then(|is_ours| match is_ours {
+            true => self.machine.berth.name(guarded.cgroup().ok()).map(|()| true),
+            false => Ok(false),
+        });
+        match named {
+            Ok(true) => {}
+            Ok(false) => return (Served::Lost, None),
+            Err(why) => {
+                say!(false, "cannot write to this machine's berth: {why}");
+                return (Served::NotStarted, None);
+            }
         }
         self.office.work(None);
         guarded.start(command);
@@ -295,6 +369,20 @@ impl Terms<'_> {
         (served, work.to)
     }
 
+    /// Gives the guardian the times of the lease as it stands.
+    fn keep_lease(&self, leadership: &Leadership, guarded: &mut Guarded) {
+        let (stop_at, kill_at) = self.last_times(leadership);
+        guarded.lease(stop_at, kill_at, leadership.deadline());
+    }
+
+    /// When the guardian tells a command to end that is not frozen, and when it kills it.
+    fn last_times(&self, leadership: &Leadership) -> (Instant, Instant) {
+        let timing = self.election.timing();
+        let kill_at = before(leadership.deadline(), timing.kill());
+        // One that should be frozen by then and is not has a supervisor that stands still: it drains like any other.
+        (before(kill_at, Timing::of(timing.ttl()).build().map_or(timing.drain(), |it| it.drain())), kill_at)
+    }
+
     fn hook<'b>(&'b self, line: &'b str, leadership: &Leadership) -> Hook<'b> {
         let (environment, directory) = (self.environment(leadership), self.wanted.chdir.as_deref());
         Hook { line, environment, directory, berth: Some(&self.machine.berth) }
@@ -310,9 +398,19 @@ impl Terms<'_> {
     }
 }
 
+/// What is known of a leadership when its command is started, or is not.
+struct Entry {
+    /// The seat may be given back without hiding a former leader from whoever comes next.
+    hides_nobody: bool,
+    /// When the job was done last.
+    last_done: Option<Done>,
+    /// It stands on record that something runs, or may.
+    is_on_record: bool,
+}
+
 enum Way {
-    /// The command may be started. What is to be put on record then, if that has not been done.
-    Clear(Option<Record>),
+    /// The command may be started.
+    Clear,
     Lost,
     Told(Told),
     Refused,
@@ -332,8 +430,6 @@ enum Died {
 struct Work<'a> {
     terms: &'a Terms<'a>,
     leadership: &'a Leadership,
-    /// To be put on record when the command has been started: nobody waits for it, and the command does not wait for the engine.
-    record: Option<Record>,
     stop: Option<Stop>,
     ending: Option<Ending>,
     frozen: bool,
@@ -403,16 +499,11 @@ impl Work<'_> {
     fn on_start(&mut self, pid: i32) {
         self.terms.diary.note("command started");
         say!(self.terms.wanted.candidacy.quiet, "started {} as process {pid}", self.terms.command.program.display());
-        if let Some(record) = self.record.take() {
-            let election = self.terms.election;
-            let write = keep_saying(election.clone(), self.leadership.token(), record.to_string());
-            tokio::spawn(tokio::time::timeout(election.timing().ttl(), write));
-        }
     }
 
     fn on_end(&mut self, ending: Ending) {
         self.ending = Some(ending);
-        let (stop_at, _) = self.last_times();
+        let (stop_at, _) = self.terms.last_times(self.leadership);
         // A supervisor that stood still hears of this before it hears that its time is over: it was the guardian, by its own clock.
         if self.stop.is_none() && matches!(ending, Ending::Signal(_)) && clock::now() >= stop_at {
             self.stop = Some(Stop::Lost);
@@ -425,24 +516,10 @@ impl Work<'_> {
         }
     }
 
-    /// Gives the guardian the times of the lease as it stands.
-    fn keep_lease(&self, guarded: &mut Guarded) {
-        let (stop_at, kill_at) = self.last_times();
-        guarded.lease(stop_at, kill_at, self.leadership.deadline());
-    }
-
-    /// When the guardian tells a command to end that is not frozen, and when it kills it.
-    fn last_times(&self) -> (Instant, Instant) {
-        let timing = self.terms.election.timing();
-        let kill_at = before(self.leadership.deadline(), timing.kill());
-        // One that should be frozen by then and is not has a supervisor that stands still: it drains like any other.
-        (before(kill_at, Timing::of(timing.ttl()).build().map_or(timing.drain(), |it| it.drain())), kill_at)
-    }
-
     fn on_change(&mut self, guarded: &mut Guarded) {
         match self.leadership.state() {
             State::Held => {
-                self.keep_lease(guarded);
+                self.terms.keep_lease(self.leadership, guarded);
                 if self.frozen {
                     self.frozen = false;
                     say!(self.terms.wanted.candidacy.quiet, "the engine answers again: the command goes on");

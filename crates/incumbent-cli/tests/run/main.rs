@@ -15,4 +15,5 @@ mod last_lines;
 mod office;
 mod passing;
 mod policy;
+mod stopped;
 mod tree;
