@@ -34,7 +34,7 @@ use rustix::io::Errno;
 ///
 /// To drop it changes nothing in the kernel: the fence stays with its last deadline until the cgroup is removed and its last socket is
 /// gone, because the kernel may still be sending what a killed process left behind. What stays in the bpf file system is cleared away by the
-/// next [`attach`](Self::attach) of anyone.
+/// next [`attach`](Self::attach) or [`sweep`] of anyone.
 pub struct NetworkFence {
     deadline: Mutex<program::Deadline>,
     link: pin::Link,
@@ -88,6 +88,12 @@ impl NetworkFence {
     pub fn detach(self) -> Result<(), Error> {
         self.link.unpin()
     }
+}
+
+/// Clears away what is left of fences whose cgroup is gone, with its last socket. For whoever starts on this machine, with a fence or without: nobody else may come who has one. Where there is
+/// nothing, or we may not look, nothing is done.
+pub fn sweep() {
+    pin::sweep(&pin::usual_folder());
 }
 
 impl fmt::Debug for NetworkFence {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use incumbent::Leadership;
 use incumbent_supervisor::berth::Berth;
+use incumbent_supervisor::network_fence;
 
 use super::promise::Promise;
 use super::signals::{Signals, Told};
@@ -90,11 +91,13 @@ impl Machine {
     /// before a lease has ended: so it is ended now, and not only when this host leads again.
     pub(crate) async fn end_what_was_left_behind(&self) -> Result<(), Failure> {
         // Somebody's who lives: then nothing was left behind, or its guardian is about to end it.
-        if !self.berth.try_take().map_err(at_the_berth)? {
-            return Ok(());
+        if self.berth.try_take().map_err(at_the_berth)? {
+            kill_what_was_left_behind(&self.berth).await?;
+            self.berth.leave().map_err(at_the_berth)?;
         }
-        kill_what_was_left_behind(&self.berth).await?;
-        self.berth.leave().map_err(at_the_berth)
+        // Of anybody on this machine: the kernel lets go of a fence some time after its group was removed, and then nobody may be there any more.
+        let _ = tokio::task::spawn_blocking(network_fence::sweep).await;
+        Ok(())
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::io::Read as _;
 use std::net::UdpSocket;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -11,9 +13,9 @@ use incumbent_supervisor::clock;
 use incumbent_testbed::{Redis, Server as _};
 use rustix::process::Signal;
 
-use crate::shell::processes::signal;
+use crate::shell::processes::{kill_at_once, lives, signal};
 use crate::shell::{ends, text};
-use crate::world::{Hold, World};
+use crate::world::{Hold, World, number_in};
 
 /// Sends a datagram to port `$1` of this machine every millisecond, whether it gets through or not.
 const SENDER: &str = r#"
@@ -74,6 +76,27 @@ fn a_host_that_was_frozen_as_a_whole_sends_nothing_when_it_goes_on_while_another
     drop(frozen);
     host.kill_until_empty();
     host.remove();
+}
+
+/// The fence itself must outlast both: it is the kernel that keeps what they left behind from sending. When the group is gone, so may the fence be.
+#[test]
+fn what_a_fence_leaves_in_the_kernel_when_both_are_killed_is_cleared_away_by_the_next_who_start_without_one() {
+    let world = World::new(Hold::Group);
+    let run = world.start(&["--network-fence"], "daemon d; echo ready; sleep 1000");
+    run.hear("ready");
+    let group = PathBuf::from(world.read("elections/job.berth"));
+    let pin = Path::new("/sys/fs/bpf/incumbent").join(format!("network-fence-{}", group.metadata().unwrap().ino()));
+    let daemon = number_in(&world, "d");
+    kill_at_once(&[run.id(), run.guardian()]);
+    run.is_killed();
+    assert!(lives(daemon) && group.exists() && pin.exists(), "the fence is in force for what lives");
+    ends(world.run(&[], "true"), 0);
+    assert!(!group.exists() && !lives(daemon));
+    // The kernel lets go of a group in its own time.
+    incumbent_testbed::eventually("nothing is left", || {
+        ends(world.run(&[], "true"), 0);
+        !pin.exists()
+    });
 }
 
 #[test]

@@ -63,13 +63,18 @@ pub(super) fn folder() -> Result<PathBuf, Error> {
                 .map_err(|error| Error::NoBpfFileSystem { error: error.into() })?;
         }
     }
-    let folder = Path::new(BPF_FILE_SYSTEM).join("incumbent");
+    let folder = usual_folder();
     match DirBuilder::new().mode(0o700).create(&folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
             Err(Error::step(format!("make {}", folder.display()), error))
         }
         Ok(()) | Err(_) => Ok(folder),
     }
+}
+
+/// Where it is, if anybody has made it.
+pub(super) fn usual_folder() -> PathBuf {
+    Path::new(BPF_FILE_SYSTEM).join("incumbent")
 }
 
 fn is_mounted() -> Result<bool, Error> {
