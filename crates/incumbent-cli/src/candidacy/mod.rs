@@ -209,7 +209,7 @@ pub(crate) async fn build(
 
 fn say_not_in_time(wanted: &CandidacyArguments) {
     match wanted.max_wait.unwrap_or_default() {
-        Duration::ZERO => say!(false, "not elected: the seat was tried once, and is not free (--max-wait 0s)"),
+        Duration::ZERO => say!(false, "not elected: the seat was tried once, and not waited for (--max-wait 0s)"),
         most => say!(false, "not elected within {most:?}"),
     }
 }

@@ -12,6 +12,7 @@ use super::schedule::{Awaited, Due, Schedule, Slot, due};
 use super::{CatchUp, RunArguments};
 use crate::candidacy::signals::{Signals, Told};
 use crate::candidacy::{say, usage};
+use crate::elections::span;
 use crate::elections::target::answer;
 use crate::failure::Failure;
 
@@ -46,10 +47,18 @@ impl Job {
         let schedule = match (wanted.every, &wanted.at) {
             (Some(span), _) => Schedule::every(span),
             (None, Some(text)) => Schedule::at(text),
-            (None, None) => return Ok(wanted.once.map(Job::Once)),
+            (None, None) => return wanted.once.map(Job::once).transpose(),
         };
         let schedule = schedule.map_err(usage)?;
         Ok(Some(Job::Slots { schedule, catch_up: wanted.catch_up == CatchUp::Last }))
+    }
+
+    /// Once, and not again within this time. What is on record of it is in whole seconds.
+    fn once(within: Duration) -> Result<Job, Failure> {
+        match within.as_secs() {
+            0 => Err(usage(format!("--once={}: give at least a second", span::short(within)))),
+            _ => Ok(Job::Once(within)),
+        }
     }
 
     /// Waits until there is something to do. `tried` is the slot that this process has tried already.

@@ -87,7 +87,7 @@ pub(crate) struct RunArguments {
     #[arg(long, help_heading = "Command", value_name = "SPAN", value_parser = span::parse, default_value = "1s", requires = "restart")]
     pub(crate) back_off: Duration,
     /// Give up after so many failures of the command one after the other
-    #[arg(long, help_heading = "Command", value_name = "COUNT", requires = "again")]
+    #[arg(long, help_heading = "Command", value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..), requires = "again")]
     pub(crate) give_up_after: Option<u32>,
     /// Answer health checks and questions over HTTP here too, as `incumbent sidecar` does; port 0 is any that is free
     #[arg(long, help_heading = "HTTP", value_name = "HOST:PORT")]

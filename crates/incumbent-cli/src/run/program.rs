@@ -32,6 +32,10 @@ impl fmt::Display for Missing {
 
 /// The file that `program` means: as a path if it has a slash, counted from where the command will run; else in PATH.
 pub(crate) fn locate(program: &OsStr, chdir: Option<&Path>) -> Result<PathBuf, Missing> {
+    if program.is_empty() {
+        // Joined to a directory of the PATH it would be that directory.
+        return Err(Missing::NotFound("the command has no name: a variable may be empty".to_owned()));
+    }
     let here = std::env::current_dir().unwrap_or_default();
     let from = chdir.map_or_else(|| here.clone(), |it| here.join(it));
     if program.as_encoded_bytes().contains(&b'/') {

@@ -5,6 +5,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::elections::span;
+
 /// A day.
 const DAY: u64 = 86_400;
 
@@ -25,7 +27,7 @@ impl Schedule {
     /// Every `span`: whole seconds, at least one.
     pub(crate) fn every(span: Duration) -> Result<Schedule, String> {
         if span.as_secs() == 0 || span.subsec_nanos() != 0 {
-            return Err(format!("--every {span:?}: give whole seconds, at least one"));
+            return Err(format!("--every {}: give whole seconds, at least one", span::short(span)));
         }
         Ok(Schedule::Every(span.as_secs()))
     }

@@ -32,6 +32,7 @@ fn a_wrong_command_line_is_120_and_nothing_is_run() {
         (&["--identity", "a b"], "--identity: ' '"),
         (&["--restart", "sometimes"], "on-failure"),
         (&["--grace", "soon"], "1m30s"),
+        (&["--restart", "always", "--give-up-after", "0"], "--give-up-after"),
         (&["--config", "wrong.toml"], "unknown field"),
         (&["--on", "peers://127.0.0.1:1,127.0.0.1:2/group"], "must be a member: add me=N"),
         (&["--state-dir", "elsewhere"], "with --on file:elsewhere"),
@@ -89,7 +90,7 @@ fn without_patience_a_seat_that_is_free_is_taken_and_one_that_is_not_is_not_wait
         leader.hear("leads");
         for _ in 0..TRIES {
             let refused = ends(tries_once(&[], "touch ran"), 121);
-            assert!(text(&refused.stderr).contains("tried once, and is not free"), "{url}: {}", text(&refused.stderr));
+            assert!(text(&refused.stderr).contains("tried once, and not waited for"), "{url}: {}", text(&refused.stderr));
         }
         leader.say("");
         leader.ends(0);
@@ -134,6 +135,7 @@ fn a_command_that_cannot_be_run_is_126_and_one_that_is_not_there_127() {
     std::fs::write(world.path("no-right"), "#!/bin/sh\n").unwrap();
     for (command, code, says) in [
         ("no-such-command-here", 127, "nowhere in PATH"),
+        ("", 127, "has no name"),
         ("./no-such-file", 127, "check the path"),
         ("./no-interpreter", 127, "cannot run"),
         ("./no-right", 126, "chmod +x"),

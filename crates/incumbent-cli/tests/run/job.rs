@@ -118,6 +118,8 @@ fn what_is_no_time_is_refused() {
     for (options, says) in [
         (&["--at", "25:00"][..], "no time of day"),
         (&["--every", "500ms"], "whole seconds"),
+        (&["--every", "0s"], "--every 0s"),
+        (&["--once=0s"], "at least a second"),
         (&["--every", "1d", "--once"], "cannot be used with"),
         (&["--every", "1d", "--at", "02:30"], "cannot be used with"),
     ] {
