@@ -287,16 +287,32 @@ fn a_silent_host_is_turned_off_before_the_next_command_starts_and_only_once_on_e
     on_every_engine(a_silent_host_is_turned_off);
 }
 
-/// A sidecar has no command, and so puts nothing on record: that it led is all that is known of it.
+/// A sidecar has no command, and so no guardian: that it led is all that is known of it.
+#[test]
+fn a_silent_leader_that_had_no_guardian_is_feared_on_every_engine() {
+    on_every_engine(|stage| is_feared(stage, stage.leads_beside_a_program("alpha")));
+}
+
+/// As an application leads that uses the library, and notes nothing.
 #[test]
 fn a_silent_leader_that_has_put_nothing_on_record_is_feared_on_every_engine() {
     on_every_engine(|stage| {
         let sidecar = stage.leads_beside_a_program("alpha");
-        drop(sidecar);
-        let mut beta = stage.boot("beta", &words("--fence guardian --fence-give-up 1s"));
-        assert_eq!(beta.ended(), Some(123), "{}", beta.said());
-        assert!(beta.said().contains("nobody has noted that its leadership") && !stage.runs("beta"), "{}", beta.said());
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let election = Election::on(&stage.url).name("job").build().await.unwrap();
+            let token = election.look().await.unwrap().leaders[0].token;
+            election.annotate(token, "which says nothing").await.unwrap();
+        });
+        is_feared(stage, sidecar);
     });
+}
+
+fn is_feared(stage: &Stage, leader: Host) {
+    drop(leader);
+    let mut beta = stage.boot("beta", &words("--fence guardian --fence-give-up 1s"));
+    assert_eq!(beta.ended(), Some(123), "{}", beta.said());
+    assert!(beta.said().contains("nobody has noted that its leadership") && !stage.runs("beta"), "{}", beta.said());
 }
 
 /// The first that its command does is to kill whoever would put that on record.
@@ -321,25 +337,13 @@ fn a_leader_that_is_killed_in_the_first_instant_of_its_command_is_on_record() {
 fn nothing_is_started_before_it_is_on_record_whether_this_leader_fences_or_not() {
     for (begin, options) in [(etcd as Begin, ""), (etcd, "--fence guardian"), (zookeeper, ""), (zookeeper, "--fence guardian")] {
         let (_server, url) = begin();
-        let (scheme, rest) = url.split_once("://").unwrap();
-        let (address, path) = rest.split_once('/').unwrap();
-        let relay = Relay::before(address).unwrap();
-        let (sender, note_seen) = std::sync::mpsc::channel();
-        relay.inspect(move |chunk| match chunk.bytes.windows(11).any(|it| it == b"guarded as=") {
-            true => {
-                // Nobody waits for it any more if the test has failed.
-                let _ = sender.send(());
-                Verdict::Hold
-            }
-            false => Verdict::Pass,
-        });
+        let (relay, note_seen, through) = holding(&url, b"guarded as=");
         let stage = Stage::new(url.clone());
         let hook = format!("echo \"alpha hook\" >>{}", stage.path("log").display());
         let options = [words(options), words("--after-loss exit --on-elected"), vec![hook]].concat();
-        let through = format!("{scheme}://{}/{path}", relay.address());
         let (process, said) = stage.start_at(&through, "alpha", &[], &options, "exec sleep 1000");
         let mut alpha = Host { first: Pid::from_child(&process), process, said };
-        note_seen.recv_timeout(std::time::Duration::from_secs(60)).expect("it puts itself on record");
+        note_seen.recv_timeout(NOTED_WITHIN).expect("it puts itself on record");
         // It waits for that as long as it leads.
         relay.partition();
         assert_eq!(alpha.ended(), Some(122), "{}", alpha.said());
@@ -348,6 +352,48 @@ fn nothing_is_started_before_it_is_on_record_whether_this_leader_fences_or_not()
         eventually("the next command runs", || stage.runs("beta"));
     }
 }
+
+/// A sidecar tells its program nothing before that it leads is on record.
+#[test]
+fn a_sidecar_that_is_killed_before_it_is_on_record_has_told_nobody_that_it_leads() {
+    for begin in [etcd as Begin, zookeeper] {
+        let (_server, url) = begin();
+        let (relay, note_seen, through) = holding(&url, b"led as=");
+        let stage = Stage::new(url);
+        let told = stage.path("told");
+        let mut command = incumbent(&["sidecar", "job", "--ttl", "2s", "--listen", "127.0.0.1:0", "--on", &through]);
+        command.arg("--file").arg(&told).args(["--on-elected", &format!("touch {}", stage.path("hook").display())]);
+        let said = stage.path("alpha.said");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(fs::File::create(&said).unwrap());
+        let process = command.spawn().unwrap();
+        let alpha = Host { first: Pid::from_child(&process), process, said };
+        note_seen.recv_timeout(NOTED_WITHIN).expect("it puts itself on record");
+        relay.partition();
+        eventually("it contends again", || alpha.said().matches("standing by").count() == 2);
+        assert!(!told.exists() && !stage.path("hook").exists(), "{}", alpha.said());
+    }
+}
+
+/// A way to an engine on which a note of this kind is held, and who hears of it.
+fn holding(url: &str, note: &'static [u8]) -> (Relay, std::sync::mpsc::Receiver<()>, String) {
+    let (scheme, rest) = url.split_once("://").unwrap();
+    let (address, path) = rest.split_once('/').unwrap();
+    let relay = Relay::before(address).unwrap();
+    let (sender, seen) = std::sync::mpsc::channel();
+    relay.inspect(move |chunk| match chunk.bytes.windows(note.len()).any(|it| it == note) {
+        true => {
+            // Nobody waits for it any more if the test has failed.
+            let _ = sender.send(());
+            Verdict::Hold
+        }
+        false => Verdict::Pass,
+    });
+    let through = format!("{scheme}://{}/{path}", relay.address());
+    (relay, seen, through)
+}
+
+/// What a busy machine may take to elect somebody.
+const NOTED_WITHIN: std::time::Duration = std::time::Duration::from_secs(60);
 
 fn a_silent_host_is_turned_off(stage: &Stage) {
     let alpha = stage.boot_and_fall_silent("alpha", &stage.by_our_agent());

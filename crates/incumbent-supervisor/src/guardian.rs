@@ -281,7 +281,7 @@ impl Guardian {
         let now = clock::now();
         let started = match (&self.running, self.lease) {
             (Some(_), _) => Err("the tree before it still lives".to_owned()),
-            (None, Some(lease)) if lease.stop_at > now.as_nanos() && self.can_be_armed(lease) => {
+            (None, Some(lease)) if lease.stop_at > now.as_nanos() && self.can_be_armed(lease) && self.is_at_berth() => {
                 let within = Instant::from_nanos(lease.stop_at) - now;
                 self.spawn(launch, within).map_err(|why| why.to_string())
             }
@@ -298,6 +298,11 @@ impl Guardian {
                 self.report(&[Report::NotStarted { why }]);
             }
         }
+    }
+
+    /// It may have been given back from here for a supervisor that stood still, which has not heard of it yet.
+    fn is_at_berth(&self) -> bool {
+        self.berth.as_ref().is_none_or(|it| it.try_take().unwrap_or(false))
     }
 
     fn can_be_armed(&self, lease: Lease) -> bool {

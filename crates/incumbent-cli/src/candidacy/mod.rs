@@ -17,7 +17,7 @@ use std::time::Duration;
 use incumbent::engine::Kind;
 use incumbent::engines::file::{Files, usual_directory};
 use incumbent::metrics::Metrics;
-use incumbent::{Election, Leadership, Name, Preemption};
+use incumbent::{Election, Leadership, Name, Preemption, Token};
 use incumbent_protocol::time::Instant;
 use incumbent_supervisor::berth::Berth;
 use incumbent_supervisor::clock;
@@ -266,8 +266,29 @@ fn builder(
     Ok(builder)
 }
 
+/// A record that could not be written is tried again after this.
+pub(crate) const SAY_AGAIN_AFTER: Duration = Duration::from_millis(500);
+
+/// Puts on record that somebody acts for this leadership, before anybody does: for the next leader, which may fence. Gives up on an engine that takes renewals and no notes, when a ttl has passed
+/// or it says that it never will: nobody who does not fence goes without a leader for that.
+pub(crate) async fn note_in_time(election: &Election, token: Token, note: &str) {
+    let give_up = tokio::time::Instant::now() + election.timing().ttl();
+    loop {
+        let Err(why) = answer(election.annotate(token, note)).await else { return };
+        if why.kind() == Kind::Misconfigured || tokio::time::Instant::now() >= give_up {
+            say!(false, "goes on though it is not on record, and whoever leads next with --fence may not know of it: {why}");
+            return;
+        }
+        tracing::info!(%why, note, "not on record yet");
+        tokio::time::sleep(SAY_AGAIN_AFTER).await;
+    }
+}
+
 /// What is said of a seat that the lease itself frees.
 pub(crate) const NOT_GIVEN_BACK: &str = "the seat is not given back, it is free when the lease has ended";
+
+/// What is said of a hook that would take down what another has put up.
+pub(crate) const NOT_RUN_BESIDE_ANOTHER: &str = "--on-lost is not run: another acts as leader on this machine by now";
 
 /// Leaves a seat without giving it back, and waits until its lease has ended. Until then somebody may act on what we have said: contending again, or an exit
 /// that frees the seat, would be too early.

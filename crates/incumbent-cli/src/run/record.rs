@@ -32,6 +32,11 @@ pub(crate) enum Record {
         /// The lock that is held while anything of the command lives; see [`super::fence::Here`].
         berth: String,
     },
+    /// A program beside a sidecar acts for it, or is about to. No guardian holds it.
+    Led {
+        /// The leader.
+        by: Identity,
+    },
     /// Its own supervisor saw everything of it dead, too late for a farewell.
     Ended,
     /// Its command has done its job, and nothing of it lives.
@@ -149,6 +154,7 @@ impl Record {
                 let slot = field("slot").and_then(|it| it.parse().ok());
                 Some(Record::Done { slot, at: field("at")?.parse().ok()? })
             }
+            "led" => Some(Record::Led { by: Identity::stored(field("as")?) }),
             "guarded" => Some(Record::Guarded { by: Identity::stored(field("as")?), berth: field("berth").unwrap_or_default() }),
             other => {
                 let proof = Proof::ALL.into_iter().find(|it| it.word() == other)?;
@@ -173,6 +179,7 @@ impl fmt::Display for Record {
             Record::Ended => f.write_str("ended"),
             Record::Done { slot: Some(slot), at } => write!(f, "done slot={slot} at={at}"),
             Record::Done { slot: None, at } => write!(f, "done at={at}"),
+            Record::Led { by } => write!(f, "led as={}", by.as_str()),
             Record::Guarded { by, berth } => write!(f, "guarded as={} berth={berth}", by.as_str()),
             Record::Settled { proof, by, at } => write!(f, "{} by={by} at={at}", proof.word()),
         }
@@ -262,6 +269,9 @@ pub(crate) fn unsettled(board: &Board) -> Vec<Unsettled> {
             (_, Some(Record::Guarded { by, berth })) => {
                 found.push(Unsettled { token, by, reason: past.map(|it| it.reason.clone()), berth: Some(berth) });
             }
+            (_, Some(Record::Led { by })) => {
+                found.push(Unsettled { token, by, reason: past.map(|it| it.reason.clone()), berth: None });
+            }
             (Some(End::Unclean), None) => {
                 let past = past.into_iter().map(|it| (it.identity.clone(), it.reason.clone()));
                 found.extend(past.map(|(by, reason)| Unsettled { token, by, reason: Some(reason), berth: None }));
@@ -341,6 +351,7 @@ mod tests {
             Record::Idle { owes: Some(vec![owed(41, Some("8:131")), owed(40, None)]) },
             Record::Ended,
             Record::Guarded { by: by.clone(), berth: "8:131".to_owned() },
+            Record::Led { by: by.clone() },
             Record::settled(Proof::Fenced, "agent:fence_virsh"),
             Record::settled(Proof::Confirmed, "root at web-2"),
             Record::settled(Proof::Dead, "berth"),

@@ -4,7 +4,6 @@ use std::ffi::OsString;
 use std::pin::pin;
 use std::time::Duration;
 
-use incumbent::engine::Kind;
 use incumbent::leadership::Changes;
 use incumbent::{Election, Leadership, Reason, State, Timing, Token};
 use incumbent_protocol::time::Instant;
@@ -21,7 +20,7 @@ use crate::candidacy::contend::is_given_away;
 use crate::candidacy::hook::{self, Cut, Hook};
 use crate::candidacy::machine::{Machine, Uncleared, at_the_berth};
 use crate::candidacy::signals::{Heard, Signals, Told};
-use crate::candidacy::{NOT_GIVEN_BACK, before, outlast, say};
+use crate::candidacy::{NOT_GIVEN_BACK, NOT_RUN_BESIDE_ANOTHER, SAY_AGAIN_AFTER, before, note_in_time, outlast, say};
 use crate::elections::target::answer;
 use crate::failure::Failure;
 use crate::office::publications::Publications;
@@ -29,8 +28,6 @@ use crate::office::{Asked, Office};
 
 /// For so long a supervisor whose farewell was not heard tries to say that its command is dead.
 const SAY_ENDED_WITHIN: Duration = Duration::from_secs(600);
-/// A record that could not be written is tried again after this.
-const SAY_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 /// What all terms have in common.
 pub(super) struct Terms<'a> {
@@ -109,18 +106,17 @@ impl Terms<'_> {
         if self.task.is_some() && served == Served::Ended(Ending::Code(0)) && !is_done {
             say!(false, "the job is done, but the engine did not take note of it in time: another host may do it again");
         }
-        guarded.settle().await;
-        let is_tidy = self.say_farewell(&leadership).await?;
+        let is_tidy = self.say_farewell(&leadership, guarded).await?;
         // A seat that is given back says that all is well with those who had it before, unless it is on record that nothing was started.
         if !entry.hides_nobody && self.say_idle(token).await.is_err() {
-            self.leave_berth(is_clear);
+            self.leave_berth(guarded, is_clear).await;
             drop(leadership);
             return Ok(served);
         }
         if !is_tidy {
             self.diary.note("not released");
             outlast(leadership).await;
-            self.leave_berth(is_clear);
+            self.leave_berth(guarded, is_clear).await;
             return Ok(served);
         }
         let is_late = matches!(leadership.state(), State::Lost(_));
@@ -131,7 +127,7 @@ impl Terms<'_> {
             }
         };
         // The engine is told first: to write to the berth can take as long as it does, where the disk is busy. Whoever is elected on this machine waits for it.
-        let (released, ()) = tokio::join!(biased; release, async { self.leave_berth(is_clear) });
+        let (released, ()) = tokio::join!(biased; release, self.leave_berth(guarded, is_clear));
         self.diary.note(if released.is_ok() { "released" } else { "not released" });
         if let Err(why) = &released {
             tracing::info!(%why, "not released");
@@ -151,7 +147,8 @@ impl Terms<'_> {
     }
 
     /// Unless we had it, what stands in it is another's: the name of a tree that may live.
-    fn leave_berth(&self, is_ours: bool) {
+    async fn leave_berth(&self, guarded: &mut Guarded, is_ours: bool) {
+        guarded.settle().await;
         let berth = &self.machine.berth;
         if let Err(why) = if is_ours { berth.leave() } else { berth.let_go() } {
             say!(false, "cannot unlock this machine's berth: {why}");
@@ -188,14 +185,12 @@ impl Terms<'_> {
                 }
             }
         };
+        let (Some(line), Way::Clear) = (&self.wanted.candidacy.on_elected, &way) else { return Ok(way) };
         // A hook is a tree of which only its own guardian knows whether it is dead.
         guarded.settle().await;
-        if matches!(way, Way::Clear) && !self.machine.berth.try_take().map_err(at_the_berth)? {
-            return Ok(Way::Lost);
-        }
-        match (&self.wanted.candidacy.on_elected, way) {
-            (Some(line), Way::Clear) => self.greet(line, leadership, signals).await,
-            (_, way) => Ok(way),
+        match self.machine.berth.try_take().map_err(at_the_berth)? {
+            true => self.greet(line, leadership, signals).await,
+            false => Ok(Way::Lost),
         }
     }
 
@@ -212,11 +207,11 @@ impl Terms<'_> {
     }
 
     /// Runs the hook for the end of a term. Says whether all is as it was before.
-    async fn say_farewell(&self, leadership: &Leadership) -> Result<bool, Failure> {
+    async fn say_farewell(&self, leadership: &Leadership, guarded: &mut Guarded) -> Result<bool, Failure> {
         let Some(line) = &self.wanted.candidacy.on_lost else { return Ok(true) };
+        guarded.settle().await;
         if !self.machine.berth.try_take().map_err(at_the_berth)? {
-            // What the hook takes down would be what the other has put up.
-            say!(false, "--on-lost is not run: another leads on this machine by now");
+            say!(false, "{NOT_RUN_BESIDE_ANOTHER}");
             return Ok(true);
         }
         let ended = self.hook(line, leadership).run_after().await;
@@ -297,9 +292,8 @@ impl Terms<'_> {
         let write = async {
             if is_needed {
                 keep_saying(self.election.clone(), leadership.token(), note).await;
-            } else if let Err(why) = self.say_in_time(leadership.token(), &note).await {
-                // Renewals are acknowledged, so it is only the note that this engine does not take: nobody who does not fence goes without a leader for that.
-                say!(false, "starts though it is not on record, and whoever leads next with --fence may not know of it: {why}");
+            } else {
+                note_in_time(self.election, leadership.token(), &note).await;
             }
         };
         tokio::select! {
@@ -307,22 +301,6 @@ impl Terms<'_> {
             _ = leadership.stopping() => Way::Lost,
             told = signals.told() => Way::Told(told),
             () = write => Way::Clear,
-        }
-    }
-
-    /// Puts something on record, unless it takes longer than a leadership lasts without a renewal, or will never be done.
-    async fn say_in_time(&self, token: Token, note: &str) -> Result<(), incumbent::Error> {
-        let give_up = tokio::time::Instant::now() + self.election.timing().ttl();
-        loop {
-            let why = match answer(self.election.annotate(token, note)).await {
-                Ok(()) => return Ok(()),
-                Err(why) => why,
-            };
-            if why.kind() == Kind::Misconfigured || tokio::time::Instant::now() >= give_up {
-                return Err(why);
-            }
-            tracing::info!(%why, note, "not on record yet");
-            tokio::time::sleep(SAY_AGAIN_AFTER).await;
         }
     }
 

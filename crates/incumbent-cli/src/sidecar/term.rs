@@ -1,7 +1,7 @@
 //! One leadership: told to whoever asks, ended in time, and given back only after the work has stopped.
 //!
 //! ```text
-//!   elected -> what was promised before has passed -> --on-elected -> working: /primary 200, the file is there
+//!   elected -> what was promised before has passed, and it is on record -> --on-elected -> working: /primary 200, the file is there
 //!           -> stopping: /primary 503, the file is gone -> POST /stopped, or the end of the drain -> --on-lost
 //!           -> stopped: given back          not said, or the hook failed: not renewed any more, ends with its lease
 //! ```
@@ -18,9 +18,10 @@ use crate::candidacy::hook::{self, Cut, Hook};
 use crate::candidacy::machine::{Machine, Uncleared};
 use crate::candidacy::promise::Promise;
 use crate::candidacy::signals::Signals;
-use crate::candidacy::{NOT_GIVEN_BACK, before, outlast, say};
+use crate::candidacy::{NOT_GIVEN_BACK, NOT_RUN_BESIDE_ANOTHER, before, note_in_time, outlast, say};
 use crate::office::publications::Publications;
 use crate::office::{Asked, Office};
+use crate::run::record::Record;
 
 /// What all terms have in common.
 pub(super) struct Terms<'a> {
@@ -98,6 +99,16 @@ impl Terms<'_> {
                     say!(false, "{}; gives the seat back", why.message().map_or("", |(what, _)| what));
                     return Err(Served::Refused);
                 }
+            }
+        }
+        // Where the kernel frees the seat, what was promised is on this machine, and nobody else is elsewhere.
+        if self.machine.is_none() {
+            let note = Record::Led { by: leadership.identity().clone() }.to_string();
+            tokio::select! {
+                biased;
+                _ = leadership.stopping() => return Err(Served::Lost),
+                _ = signals.told() => return Err(Served::Told),
+                () = note_in_time(self.election, leadership.token(), &note) => {}
             }
         }
         if let Some(line) = &self.wanted.candidacy.on_elected {
@@ -240,7 +251,12 @@ impl Terms<'_> {
     /// The hook, then the release; or the end of the lease, if the work may go on.
     async fn leave(&self, leadership: Leadership, stop: &Stop, work: Work) {
         let mut work = work;
-        if work != Work::IsLeftAlone
+        let is_ours = self.machine.is_none_or(|it| it.berth.try_take().unwrap_or(false));
+        if !is_ours && self.wanted.candidacy.on_lost.is_some() {
+            say!(false, "{NOT_RUN_BESIDE_ANOTHER}");
+        }
+        if is_ours
+            && work != Work::IsLeftAlone
             && let Some(line) = &self.wanted.candidacy.on_lost
             && let Err(why) = self.hook(line, &leadership).run_after().await
         {
