@@ -96,7 +96,7 @@ impl Machine {
             self.berth.leave().map_err(at_the_berth)?;
         }
         // Of anybody on this machine: the kernel lets go of a fence some time after its group was removed, and then nobody may be there any more.
-        let _ = tokio::task::spawn_blocking(network_fence::sweep).await;
+        network_fence::sweep();
         Ok(())
     }
 }
