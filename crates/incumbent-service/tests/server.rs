@@ -6,11 +6,13 @@ mod cluster;
 use std::time::{Duration, Instant};
 
 use cluster::{Cluster, LONG, done, id, key, keys, open, opened, patient, put, soon, value};
+use incumbent_client::client::{Client, Options};
+use incumbent_client::message;
 use incumbent_peer::switchboard::Peer;
 use incumbent_protocol::protocol::NodeId;
 use incumbent_service::replica::{Settings, Step};
 use incumbent_service::server::{Beginning, Config, Consistency, End, Node, Outcome, Unanswered, Unchanged, WatchEnd, Why};
-use incumbent_store::command::{Command, Introduce, KeepAlive, Request};
+use incumbent_store::command::{Campaign, Command, Introduce, KeepAlive, Request};
 use incumbent_store::keys::item::Span;
 use incumbent_store::query::{AskStatus, Query};
 use incumbent_store::refusal::Refusal;
@@ -316,6 +318,38 @@ async fn a_leader_that_closes_hands_over_and_no_request_fails() {
         cluster.revive(leader);
     }
     cluster.equal().await;
+}
+
+#[tokio::test]
+async fn what_is_asked_over_the_stream_is_counted_beside_what_is_asked_by_http() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let config = Config { clients: Some("127.0.0.1:0".to_owned()), ..Config::alone(directory.path()) };
+    let node = Node::start(config).expect("starts");
+    let address = node.clients_address().expect("it serves clients");
+    let client = Client::connect([address.to_string()], Options::default()).await.expect("connected");
+    for _ in 0..2 {
+        let put = put("a", "1").command.expect("a command");
+        client.submit(put).await.expect("done");
+    }
+    let gone = Campaign { session: 99, election: "e".to_owned(), identity: "a".to_owned(), ..Campaign::default() };
+    client.submit(Command::Campaign(gone)).await.expect_err("its session is gone");
+    client.ask(Query::Status(AskStatus {}), message::Consistency::Local).await.expect("answered");
+    client.watch(Interest::EVERYTHING, 1).next().await.expect("told");
+    let mut stream = TcpStream::connect(address).await.expect("connected");
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await.expect("sent");
+    let mut told = String::new();
+    timeout(LONG, stream.read_to_string(&mut told)).await.expect("in time").expect("read");
+    for (method, route, status, count) in [
+        ("command", "introduce", "done", 1),
+        ("command", "put", "done", 2),
+        ("command", "campaign", "refused", 1),
+        ("question", "status", "done", 1),
+        ("watch", "watch", "done", 1),
+    ] {
+        let labels = format!("protocol=\"stream\",method=\"{method}\",route=\"{route}\",status=\"{status}\"");
+        let line = format!("incumbent_service_requests_total{{{labels}}} {count}\n");
+        assert!(told.contains(&line), "{line} is not in {told}");
+    }
 }
 
 /// Whoever has connected before the end gets an answer, and one that says whether it was done.

@@ -1,11 +1,13 @@
 //! What clients' requests came to: so that a request which is repeated, because its answer was lost, is applied once (C76).
 //!
-//! The memory is bounded twice. Of one client only the last outcomes are kept; of all clients only those heard of last. Whoever repeats what has been forgotten
+//! The memory is bounded twice. Of one client only the last outcomes are kept; of all clients only so many, and whoever has the most of them loses the one that was silent for
+//! longest: a guest that introduces clients without end makes room for them among its own. Whoever repeats what has been forgotten
 //! is told so ([`Refusal::Forgotten`]) and never taken for somebody new: numbers of clients are given by the store, each once.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
+use core::cmp::Reverse;
 
 use prost::Message;
 
@@ -18,8 +20,8 @@ use crate::tree::Tree;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Clients {
     clients: Tree<u64, Arc<Client>>,
-    /// When each was last heard of (see [`Client::used`]); the first is forgotten first.
-    by_use: Tree<(u64, u64), ()>,
+    /// Those of each guest by when they were last heard of (see [`Client::used`]); the first is forgotten first. No guest is without any.
+    by_use: Tree<Box<str>, Tree<(u64, u64), ()>>,
     /// Counts uses.
     uses: u64,
 }
@@ -60,7 +62,11 @@ impl Clients {
         self.uses += 1;
         self.restore(id, Client { guest: guest.into(), used: self.uses, ..Client::default() });
         while self.clients.len() > limits.clients_max {
-            let Some(((_, silent), ())) = self.by_use.pop_first() else { break };
+            // Guests are few, as each has a token in a file.
+            let size = |of: &Tree<(u64, u64), ()>| (of.len(), Reverse(of.first().map(|(it, ())| *it)));
+            let Some((guest, of)) = self.by_use.iter().max_by_key(|(_, of)| size(of)) else { break };
+            let (guest, Some((&(used, silent), ()))) = (guest.clone(), of.first()) else { break };
+            note_silence(&mut self.by_use, &guest, used, silent);
             self.clients.remove(&silent);
         }
     }
@@ -68,7 +74,7 @@ impl Clients {
     /// Puts a client where it was.
     pub(crate) fn restore(&mut self, id: u64, client: Client) {
         self.uses = self.uses.max(client.used);
-        self.by_use.insert((client.used, id), ());
+        note_use(&mut self.by_use, &client.guest, client.used, id);
         self.clients.insert(id, Arc::new(client));
     }
 
@@ -81,9 +87,9 @@ impl Clients {
         let forgotten = || Outcome::of(&Err(Refusal::Forgotten), 0);
         let Some(client) = known else { return Some(forgotten()) };
         self.uses += 1;
-        self.by_use.remove(&(client.used, id));
+        note_silence(&mut self.by_use, &client.guest, client.used, id);
         client.used = self.uses;
-        self.by_use.insert((client.used, id), ());
+        note_use(&mut self.by_use, &client.guest, client.used, id);
         // A client that says it has the answer to this very request, and repeats it, has lost count: what it asks may have happened.
         let answered = answered.min(sequence.saturating_sub(1));
         if answered > client.floor {
@@ -110,6 +116,26 @@ impl Clients {
         while client.outcomes.len() > limits.outcomes_max {
             let Some((oldest, _)) = client.outcomes.pop_first() else { break };
             client.floor = oldest;
+        }
+    }
+}
+
+fn note_use(by_use: &mut Tree<Box<str>, Tree<(u64, u64), ()>>, guest: &str, used: u64, id: u64) {
+    match by_use.find_mut(guest) {
+        Some((_, of)) => {
+            of.insert((used, id), ());
+        }
+        None => {
+            by_use.insert(guest.into(), Tree::from_iter([((used, id), ())]));
+        }
+    }
+}
+
+fn note_silence(by_use: &mut Tree<Box<str>, Tree<(u64, u64), ()>>, guest: &str, used: u64, id: u64) {
+    if let Some((_, of)) = by_use.find_mut(guest) {
+        of.remove(&(used, id));
+        if of.is_empty() {
+            by_use.remove(guest);
         }
     }
 }
@@ -184,6 +210,45 @@ mod tests {
         clients.introduce(3, "", &LIMITS);
         assert_eq!(ask(&mut clients, 1, 1, 0), Some(Ok(Reply::Done(1))));
         assert_eq!(ask(&mut clients, 2, 1, 0), Some(Err(Refusal::Forgotten)));
+    }
+
+    #[test]
+    fn a_guest_that_introduces_clients_without_end_pushes_out_its_own() {
+        let limits = Limits { clients_max: 10, ..LIMITS };
+        let mut clients = Clients::default();
+        for id in 1..=3 {
+            clients.introduce(id, "modest", &limits);
+            assert_eq!(clients.look_up(id, "modest", 1, 0, 5), None);
+            clients.remember(id, 1, 5, Outcome::of(&Ok(Reply::Done(id)), id), &limits);
+        }
+        let repeated = |clients: &mut Clients, id| clients.look_up(id, "modest", 1, 0, 5).map(Outcome::result);
+        for id in 100..200 {
+            clients.introduce(id, "greedy", &limits);
+        }
+        assert_eq!(clients.len(), 10);
+        for id in 1..=3 {
+            assert_eq!(repeated(&mut clients, id), Some(Ok(Reply::Done(id))), "client {id}, and not applied again");
+        }
+        let greedy: alloc::vec::Vec<u64> = clients.iter().map(|(id, _)| id).filter(|id| *id >= 100).collect();
+        assert_eq!(greedy, [193, 194, 195, 196, 197, 198, 199], "the last ones");
+        // The modest one may have as many as anybody.
+        for id in 201..=300 {
+            clients.introduce(id, "modest", &limits);
+        }
+        let of = |clients: &Clients, guest: &str| clients.iter().filter(|(_, it)| *it.guest == *guest).count();
+        assert_eq!((of(&clients, "modest"), of(&clients, "greedy")), (5, 5));
+        // And what is known of it is the same after a snapshot.
+        let mut restored = Clients::default();
+        clients.iter().for_each(|(id, client)| restored.restore(id, client.clone()));
+        for clients in [&mut clients, &mut restored] {
+            clients.introduce(400, "third", &limits);
+        }
+        assert!(clients.iter().map(|(id, _)| id).eq(restored.iter().map(|(id, _)| id)));
+        assert_eq!(
+            (of(&clients, "modest"), of(&clients, "greedy"), of(&clients, "third")),
+            (5, 4, 1),
+            "whose was silent for longest"
+        );
     }
 
     #[test]

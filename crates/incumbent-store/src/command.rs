@@ -288,6 +288,9 @@ pub struct Ask {
     /// node that lets it in, like [`Request::guest`].
     #[prost(bool, tag = "4")]
     pub as_candidate: bool,
+    /// Refuse to hand over to somebody who does not stand in line: the holder would stop for nobody. Written by the node that lets it in; entries of before do without.
+    #[prost(bool, tag = "5")]
+    pub only_in_line: bool,
 }
 
 /// What somebody wants of a holder.

@@ -36,7 +36,7 @@ pub struct Limits {
     pub keys_max: usize,
     /// So many bytes in all keys and values, and in keys that are delayed.
     pub keys_bytes_max: usize,
-    /// So many clients whose requests are remembered. The one that was silent for longest is forgotten.
+    /// So many clients whose requests are remembered. Of the guest that has the most, the one that was silent for longest is forgotten.
     pub clients_max: usize,
     /// So many outcomes are remembered of one client.
     pub outcomes_max: usize,

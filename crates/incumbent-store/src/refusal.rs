@@ -55,6 +55,8 @@ pub enum Refusal {
     Future(u64),
     /// Whoever asks may not: what is missing.
     Denied(String),
+    /// Nobody of that name waits to be handed the seat, and the holder was not told: who waits instead.
+    NotInLine(String),
 }
 
 impl Refusal {
@@ -95,6 +97,7 @@ impl Refusal {
             Refusal::Aborted(number) => (19, *number, ""),
             Refusal::Denied(what) => (20, 0, what.as_str()),
             Refusal::NumberUsed(sequence) => (21, *sequence, ""),
+            Refusal::NotInLine(what) => (22, 0, what.as_str()),
         };
         RefusalOnWire { code, number, what: what.into() }
     }
@@ -124,6 +127,7 @@ impl Refusal {
             19 => Refusal::Aborted(number),
             20 => Refusal::Denied(what),
             21 => Refusal::NumberUsed(number),
+            22 => Refusal::NotInLine(what),
             later => Refusal::Malformed(alloc::format!("refused for reason {later}, which this version does not know: {what}")),
         }
     }
@@ -176,6 +180,7 @@ impl fmt::Display for Refusal {
             Refusal::Aborted(number) => write!(f, "aborted by the transaction itself, with {number}"),
             Refusal::Future(revision) => write!(f, "not there yet: the store is at revision {revision}"),
             Refusal::Denied(what) => write!(f, "denied: {what}"),
+            Refusal::NotInLine(what) => write!(f, "nobody is asked to hand over: {what}"),
         }
     }
 }
@@ -188,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_refusal_survives_the_wire_and_a_later_one_is_told() {
-        for code in 1..=21 {
+        for code in 1..=22 {
             let wire = RefusalOnWire { code, number: 7, what: "what".into() };
             let refusal = Refusal::from_wire(wire);
             assert_eq!(Refusal::from_wire(refusal.to_wire()), refusal);

@@ -126,8 +126,11 @@ fn election_command() -> impl Strategy<Value = Command> {
         2 => (text(), number(), text(), text())
             .prop_map(|(election, token, reason, to)| Command::Resign(Resign { election, token, reason, to })),
         1 => (text(), text()).prop_map(|(election, identity)| Command::Withdraw(Withdraw { election, identity })),
-        1 => (text(), prop::option::of(wish), any::<bool>(), any::<bool>())
-            .prop_map(|(election, wish, after_tenure, as_candidate)| Command::Ask(Ask { election, wish, after_tenure, as_candidate })),
+        1 => (text(), prop::option::of(wish), any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
+            |(election, wish, after_tenure, as_candidate, only_in_line)| {
+                Command::Ask(Ask { election, wish, after_tenure, as_candidate, only_in_line })
+            }
+        ),
         1 => (text(), number(), text()).prop_map(|(election, token, reason)| Command::Evict(Evict { election, token, reason })),
         1 => (text(), number(), text()).prop_map(|(election, token, text)| Command::Annotate(Annotate { election, token, text })),
         1 => (text(), number(), text(), text())

@@ -6,8 +6,9 @@ use incumbent_store::command::*;
 use incumbent_store::limits::Limits;
 use incumbent_store::query::{Answer, Inquire, ListElections, Query};
 use incumbent_store::refusal::Refusal;
-use incumbent_store::reply::{Granted, Renewed, Reply};
+use incumbent_store::reply::{Granted, Outcome, Renewed, Reply};
 use incumbent_store::store::Store;
+use prost::Message;
 use scene::{Scene, bid};
 
 fn renew(scene: &mut Scene, election: &str, token: u64) -> Renewed {
@@ -108,6 +109,45 @@ fn a_seat_is_handed_over_to_a_name_or_an_identity_in_the_same_command() {
 }
 
 #[test]
+fn nobody_is_asked_to_hand_over_to_a_name_that_nobody_in_line_has() {
+    let mut scene = Scene::new();
+    let (session, brief) = (scene.open(60_000), scene.open(1000));
+    let token = scene.win(bid(session, "e", "a_1"));
+    let ask = |to: &str| {
+        let wish = Some(wish(token, Demand::HandOver, to));
+        Command::Ask(Ask { election: "e".into(), wish, after_tenure: false, as_candidate: false, only_in_line: true })
+    };
+    let told = |refused: Result<Reply, Refusal>| match refused {
+        Err(Refusal::NotInLine(who)) => who,
+        other => panic!("{other:?}"),
+    };
+    assert!(told(scene.ask(ask("b"))).ends_with("nobody does"), "who leads does not wait");
+    scene.wait(bid(brief, "e", "gone_1"));
+    for waiting in ["b_1", "c_1"] {
+        scene.wait(bid(session, "e", waiting));
+    }
+    scene.ask(Command::EndSession(EndSession { session: brief, ..EndSession::default() })).expect("it ends");
+    scene.heard();
+    for to in ["bb", "a", "gone", "gone_1"] {
+        assert!(told(scene.ask(ask(to))).ends_with("there wait b, c"), "{to}");
+    }
+    assert!(scene.heard().is_empty());
+    assert_eq!(renew(&mut scene, "e", token).wish, None, "the leader has heard nothing");
+    for to in ["b", "c_1"] {
+        scene.ask(ask(to)).expect("it waits");
+        assert_eq!(renew(&mut scene, "e", token).wish, Some(wish(token, Demand::HandOver, to)));
+    }
+    // However many wait and whatever they are called, the answer is short enough to be kept for whoever repeats the request.
+    for number in 0..100 {
+        scene.wait(bid(session, "e", &format!("{number}-{}_1", "long".repeat(30))));
+    }
+    let long = "x".repeat(512);
+    let refused = scene.ask(ask(&long));
+    assert!(Outcome::of(&refused, u64::MAX).encoded_len() <= Limits::STANDARD.outcome_len_max);
+    assert!(told(refused).ends_with(", and others"));
+}
+
+#[test]
 fn a_seat_is_kept_for_a_successor_that_is_not_there_yet_and_then_anybodys() {
     let mut scene = Scene::new();
     let (brief, long) = (scene.open(1000), scene.open(60_000));
@@ -170,7 +210,7 @@ fn a_wish_reaches_the_holder_and_nobody_else() {
     let bid = Campaign { tenure_ms_min: 5000, ..bid(session, "e", "a") };
     let token = scene.win(bid);
     let ask = |wish: Wish, after_tenure| {
-        Command::Ask(Ask { election: "e".into(), wish: Some(wish), after_tenure, as_candidate: false })
+        Command::Ask(Ask { election: "e".into(), wish: Some(wish), after_tenure, as_candidate: false, only_in_line: false })
     };
     assert_eq!(scene.ask(ask(wish(token, Demand::HandOver, "b"), true)), Err(Refusal::TooEarly(5000)));
     scene.ask(ask(wish(token, Demand::HandOver, "b"), false)).expect("an operator need not wait");

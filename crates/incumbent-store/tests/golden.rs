@@ -119,11 +119,18 @@ fn entries() -> Vec<Entry> {
                 wish: Some(wish.clone()),
                 after_tenure: true,
                 as_candidate: false,
+                only_in_line: false,
             })]),
         ),
         entry(
             10,
-            all(vec![Command::Ask(Ask { election: election(), wish: Some(wish), after_tenure: false, as_candidate: false })]),
+            all(vec![Command::Ask(Ask {
+                election: election(),
+                wish: Some(wish),
+                after_tenure: false,
+                as_candidate: false,
+                only_in_line: false,
+            })]),
         ),
         entry(11, all(vec![Command::Annotate(Annotate { election: election(), token: token(8), text: "fine".into() })])),
         entry(

@@ -123,7 +123,7 @@ fn who_may_only_stand_takes_a_seat_by_a_wish_for_a_better_candidate_of_its_own_a
     };
     let wish = |demand, to: &str, as_candidate| {
         let wish = Wish { token, demand: demand as i32, to: to.into(), by: "red".into() };
-        Command::Ask(Ask { election: "e".into(), wish: Some(wish), after_tenure: true, as_candidate })
+        Command::Ask(Ask { election: "e".into(), wish: Some(wish), after_tenure: true, as_candidate, only_in_line: false })
     };
     let denied = |scene: &mut Scene, demand, to: &str| {
         let asked = ask_as(scene, "red", wish(demand, to, true));

@@ -110,6 +110,7 @@ fn what_was_lost_with_a_session_is_not_found_again_with_another() {
             wish: Some(Wish { token, ..Wish::default() }),
             after_tenure: false,
             as_candidate: false,
+            only_in_line: false,
         }),
     ];
     for act in acts {

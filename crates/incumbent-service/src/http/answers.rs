@@ -19,6 +19,7 @@ use super::address::{self, Parameters};
 use super::bodies::{self, Body, under};
 use super::border::Gate;
 use super::failure::Failure;
+use super::figures;
 use super::host::came_by_foreign_name;
 use super::limits::{BODY_WITHIN, JSON_BYTES_MAX, VALUE_BYTES_MAX};
 use super::petition::{Petition, caller, number, token};
@@ -78,7 +79,7 @@ pub(super) async fn answer(desk: Arc<Desk>, gate: &dyn Gate, request: Request<In
         tell(&mut span, method, route, &told);
     }
     let response = told.map_or_else(|failure| failed(&failure), Told::response);
-    desk.figures.count(method, route, response.status().as_u16());
+    desk.handle.tally().http(method, route, response.status().as_u16());
     response
 }
 
@@ -281,7 +282,7 @@ fn watched(asked: &Parameters) -> Result<Span, Failure> {
 async fn figures(petition: &Petition) -> Result<Told, Failure> {
     let (node, stored) = node::look(petition).await?;
     let (desk, spans) = (&petition.desk, petition.desk.handle.tracer().counts());
-    let told = desk.figures.tell(&node, &stored, spans, desk.streams.available_permits());
+    let told = figures::tell(&node, &stored, desk.handle.tally(), spans, desk.streams.available_permits());
     told.map(Told::Figures).map_err(|_| Failure::confused())
 }
 

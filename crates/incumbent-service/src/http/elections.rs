@@ -188,8 +188,17 @@ pub(super) async fn evict(petition: &Petition, election: String, body: Body<'_>)
 async fn wish(petition: &Petition, election: String, body: Body<'_>, demand: Demand) -> Result<Value, Failure> {
     let token = token_or_present(petition, &election, body).await?;
     let wish = Wish { token, demand: demand as i32, to: body.text("to"), by: body.text("by") };
-    done(petition, Command::Ask(Ask { election, wish: Some(wish), after_tenure: body.flag("after_tenure"), as_candidate: false }))
-        .await
+    done(
+        petition,
+        Command::Ask(Ask {
+            election,
+            wish: Some(wish),
+            after_tenure: body.flag("after_tenure"),
+            as_candidate: false,
+            only_in_line: true,
+        }),
+    )
+    .await
 }
 
 pub(super) async fn annotate(petition: &Petition, election: String, body: Body<'_>) -> Result<Value, Failure> {

@@ -115,6 +115,9 @@ fn told(refusal: &Refusal) -> (StatusCode, &'static str, &'static str) {
         }
         Refusal::Lagged(_) => (StatusCode::GONE, "lagged", "read how things stand, and go on from the revision of the answer"),
         Refusal::Future(_) => (conflict, "future", "ask for a revision that was reached"),
+        Refusal::NotInLine(_) => {
+            (conflict, "not_in_line", "name one who waits; or evict the leader, and the first in line leads")
+        }
         Refusal::Denied(_) => (StatusCode::FORBIDDEN, "denied", "ask whoever runs the service for the right"),
     }
 }
@@ -152,7 +155,7 @@ mod tests {
     #[test]
     fn what_may_have_happened_is_504_and_nothing_else_is() {
         let mut codes = std::collections::BTreeSet::new();
-        for code in 1..=21 {
+        for code in 1..=22 {
             let refusal = Refusal::from_wire(RefusalOnWire { code, number: 7, what: "what".into() });
             let failure = Failure::from(refusal.clone());
             let expected = refusal.may_have_happened();

@@ -1,4 +1,4 @@
-//! Figures for Prometheus: of the node, as it is when it is asked, and of what was asked of it by HTTP. Their names and meanings stand in docs/http.md, and a test compares.
+//! Figures for Prometheus: of the node, as it is when it is asked, and of what was asked of it. Their names and meanings stand in docs/http.md, and a test compares.
 
 use std::sync::atomic::AtomicU64;
 
@@ -6,59 +6,37 @@ use incumbent_peer::switchboard::LineState;
 use incumbent_store::query::Status;
 use incumbent_traces::Counts;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
-use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::{Registry, Unit};
 
 use super::limits::STREAMS_MAX;
-use crate::server::NodeStatus;
+use crate::server::{NodeStatus, Tally};
 
 type Labels = Vec<(&'static str, String)>;
 
-/// What was asked by HTTP, since the node was started.
-#[derive(Debug)]
-pub(super) struct Figures {
-    registry: Registry,
-    requests: Family<Labels, Counter>,
-}
-
-impl Figures {
-    pub(super) fn new() -> Figures {
-        let mut registry = Registry::with_prefix("incumbent_service");
-        let requests = Family::default();
-        registry.register("http_requests", "Requests by HTTP that were answered", requests.clone());
-        Figures { registry, requests }
-    }
-
-    /// Both names are of the table of routes: whoever asks for what is not there makes no new figure.
-    pub(super) fn count(&self, method: &'static str, route: &'static str, status: u16) {
-        let labels = vec![("method", method.to_owned()), ("route", route.to_owned()), ("status", status.to_string())];
-        self.requests.get_or_create(&labels).inc();
-    }
-
-    /// All of them as text. `streams_free`: so many streams may still be opened.
-    pub(super) fn tell(
-        &self,
-        node: &NodeStatus,
-        stored: &Status,
-        spans: Counts,
-        streams_free: usize,
-    ) -> Result<String, std::fmt::Error> {
-        let mut now = Registry::with_prefix("incumbent_service");
-        register_node(&mut now, node);
-        register_lines(&mut now, node);
-        register_store(&mut now, stored);
-        now.register("spans_exported", "Spans that a collector has taken", ConstCounter::new(spans.exported));
-        now.register("spans_dropped", "Spans that no collector has taken in time", ConstCounter::new(spans.dropped));
-        let streams = STREAMS_MAX.saturating_sub(streams_free);
-        now.register("http_streams", "Streams of events that are open", ConstGauge::new(streams));
-        let mut text = String::new();
-        encode_registry(&mut text, &now)?;
-        encode_registry(&mut text, &self.registry)?;
-        encode_eof(&mut text)?;
-        Ok(text)
-    }
+/// All of them as text. `streams_free`: so many streams may still be opened.
+pub(super) fn tell(
+    node: &NodeStatus,
+    stored: &Status,
+    tally: &Tally,
+    spans: Counts,
+    streams_free: usize,
+) -> Result<String, std::fmt::Error> {
+    let mut now = Registry::with_prefix("incumbent_service");
+    register_node(&mut now, node);
+    register_lines(&mut now, node);
+    register_store(&mut now, stored);
+    now.register("spans_exported", "Spans that a collector has taken", ConstCounter::new(spans.exported));
+    now.register("spans_dropped", "Spans that no collector has taken in time", ConstCounter::new(spans.dropped));
+    tally.register(&mut now);
+    let streams = STREAMS_MAX.saturating_sub(streams_free);
+    now.register("http_streams", "Streams of events that are open", ConstGauge::new(streams));
+    let mut text = String::new();
+    encode_registry(&mut text, &now)?;
+    encode_eof(&mut text)?;
+    Ok(text)
 }
 
 fn flag(is_so: bool) -> ConstGauge<u32> {

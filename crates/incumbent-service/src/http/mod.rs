@@ -51,14 +51,12 @@ use tokio::sync::{Notify, Semaphore};
 pub use self::annex::Annex;
 pub use self::border::{Denial, Everybody, Gate, Visitor};
 use self::connection::Connection;
-use self::figures::Figures;
 pub use self::host::came_by_foreign_name;
 use crate::server::Handle;
 
 /// What all connections of a node have in common.
 pub struct Desk {
     handle: Handle,
-    figures: Figures,
     /// Places for streams of events.
     streams: Arc<Semaphore>,
 }
@@ -67,7 +65,7 @@ impl Desk {
     /// The desk of this node.
     pub fn of(handle: Handle) -> Arc<Desk> {
         let streams = Arc::new(Semaphore::new(limits::STREAMS_MAX));
-        Arc::new(Desk { handle, figures: Figures::new(), streams })
+        Arc::new(Desk { handle, streams })
     }
 }
 

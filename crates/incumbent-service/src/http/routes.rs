@@ -338,7 +338,7 @@ pub(super) static ROUTES: &[Route] = &[
         "/v1/elections/{name}/handover",
         Deed::HandOver,
         "Handover",
-        "Leaves a wish: the holder should stop, and resign in favour of another.",
+        "Leaves a wish: the holder should stop, and resign in favour of one who waits in line.",
     ),
     command(
         "/v1/elections/{name}/evict",

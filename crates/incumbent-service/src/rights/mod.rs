@@ -233,7 +233,7 @@ impl Guest {
     }
 
     /// The request as the store may have it: checked, and with the guest's name in it and whether it asks as a candidate only, whatever the client has written there.
-    /// The store then keeps guests from using each other's sessions, and from taking a seat by a wish.
+    /// The store then keeps guests from using each other's sessions, from taking a seat by a wish, and from deposing a leader in favour of a name that nobody has.
     ///
     /// # Errors
     /// What is missing.
@@ -246,6 +246,7 @@ impl Guest {
         request.guest = self.signature(request.command.as_ref());
         if let Some(Command::Ask(ask)) = &mut request.command {
             ask.as_candidate = !self.has(Right::Evict, Scope::Name(ask.election.as_bytes()));
+            ask.only_in_line = true;
         }
         Ok(request)
     }

@@ -121,7 +121,7 @@ fn transact(guards: Vec<Guard>, then: Vec<Act>, otherwise: Vec<Act>) -> Transact
 
 fn asked(demand: Demand, after_tenure: bool) -> Command {
     let wish = Wish { token: 1, demand: demand.into(), ..Wish::default() };
-    Command::Ask(Ask { election: "e".into(), wish: Some(wish), after_tenure, as_candidate: false })
+    Command::Ask(Ask { election: "e".into(), wish: Some(wish), after_tenure, as_candidate: false, only_in_line: false })
 }
 
 /// Every operation, and what it needs.
@@ -171,7 +171,7 @@ fn table() -> Vec<(Operand, &'static [&'static str])> {
         (asked(Demand::HandOver, false), &["evict in the election \"e\""]),
         (asked(Demand::HandOver, true), &["campaign in the election \"e\""]),
         (
-            Command::Ask(Ask { election: e(), wish: None, after_tenure: true, as_candidate: false }),
+            Command::Ask(Ask { election: e(), wish: None, after_tenure: true, as_candidate: false, only_in_line: false }),
             &["evict in the election \"e\""],
         ),
         (Command::Evict(Evict { election: e(), ..Evict::default() }), &["evict in the election \"e\""]),
@@ -393,10 +393,11 @@ fn who_may_not_evict_asks_as_a_candidate_whatever_came_with_it() {
     ] {
         for written in [true, false] {
             let Command::Ask(mut ask) = asked(Demand::HandOver, true) else { panic!("a wish") };
-            ask.as_candidate = written;
+            (ask.as_candidate, ask.only_in_line) = (written, written);
             let signed = guest(&grants).sign(Request::of(Command::Ask(ask))).expect("allowed");
             let Some(Command::Ask(ask)) = signed.command else { panic!("a wish") };
             assert_eq!(ask.as_candidate, expected, "{grants:?}");
+            assert!(ask.only_in_line, "nobody deposes a leader in favour of nobody: {grants:?}");
         }
     }
 }

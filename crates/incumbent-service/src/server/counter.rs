@@ -17,14 +17,16 @@ use tokio::sync::mpsc;
 
 use super::administration::Unattended;
 use super::config::{ORDERS_MAX, WATCHES_MAX};
-use super::desk::Asker;
 use super::handle::{Consistency, NotNow, Order, Outcome, Unanswered, Why};
+use super::tally::{Came, Operation, Tally};
 use super::tracer::{self, Tracer};
 use super::visit::Visit;
 use crate::rights::{Errand, Guest};
 
 /// A client waits so long before it asks again what could not be done now: about as long as another node needs to be elected.
 const RETRY_AFTER_MS: u64 = 10;
+
+const WATCH: Operation = Operation { kind: "watch", name: "watch" };
 
 const FULL: NotNow = NotNow { why: Why::Full, leader: None };
 
@@ -88,6 +90,7 @@ pub(super) struct Counter {
     watchers: Arc<Watchers>,
     visit: Arc<Visit>,
     tracer: Tracer,
+    tally: Tally,
 }
 
 #[derive(Debug, Default)]
@@ -97,11 +100,11 @@ struct Watchers {
 }
 
 impl Counter {
-    pub(super) fn new(notice: Arc<Notice>, tracer: Tracer) -> (Counter, Calls) {
+    pub(super) fn new(notice: Arc<Notice>, tracer: Tracer, tally: Tally) -> (Counter, Calls) {
         let (sender, calls) = mpsc::unbounded_channel();
         let waiting = Arc::<AtomicUsize>::default();
         let (watchers, visit) = (Arc::default(), Arc::default());
-        let counter = Counter { notice, calls: sender, waiting: Arc::clone(&waiting), watchers, visit, tracer };
+        let counter = Counter { notice, calls: sender, waiting: Arc::clone(&waiting), watchers, visit, tracer, tally };
         (counter, Calls { calls, waiting })
     }
 
@@ -148,21 +151,23 @@ impl Service for Counter {
     }
 
     fn submit(&self, guest: &Guest, request: Request, owed: Owed) {
-        let mut span = self.tracer.request(&request);
+        let (mut span, operation) = (self.tracer.request(&request), tracer::request(&request));
         let request = match guest.sign(request) {
             Ok(request) => request,
             Err(denied) => {
                 let refusal = denied.into();
                 tracer::refused(&mut span, &refusal);
+                self.tally.stream(operation, Came::Refused);
                 return owed.outcome(reply::Outcome::of(&Err(refusal), 0));
             }
         };
         if self.is_full() {
             tracer::not_now(&mut span, &FULL);
+            self.tally.stream(operation, Came::NotNow);
             return owed.not_now(self.full());
         }
         let here = self.clone();
-        let answer = Asker::new(move |outcome| match outcome {
+        let answer = self.tally.counted(operation, move |outcome| match outcome {
             Outcome::Done { reply, revision } => owed.outcome(reply::Outcome { revision, refusal: None, reply: Some(reply) }),
             Outcome::Refused(refusal) => owed.outcome(reply::Outcome::of(&Err(refusal), 0)),
             Outcome::NotNow(not_now) => owed.not_now(here.not_now(&not_now.to_string())),
@@ -180,18 +185,20 @@ impl Service for Counter {
         let Some(query) = question.and_then(|it| it.query) else {
             return owed.refuse(&Refusal::Malformed("a question that this version does not know".to_owned()));
         };
-        let mut span = self.tracer.question(&query);
+        let (mut span, operation) = (self.tracer.question(&query), tracer::question(&query));
         if self.is_full() {
             tracer::not_now(&mut span, &FULL);
+            self.tally.stream(operation, Came::NotNow);
             return owed.not_now(self.full());
         }
         if let Err(denied) = guest.may_ask(&query) {
             let refusal = denied.into();
             tracer::refused(&mut span, &refusal);
+            self.tally.stream(operation, Came::Refused);
             return owed.refuse(&refusal);
         }
         let here = self.clone();
-        let answer = Asker::new(move |answered| match answered {
+        let answer = self.tally.counted(operation, move |answered| match answered {
             Ok(answered) => owed.answer(answered),
             Err(Unanswered::Refused(refusal)) => owed.refuse(&refusal),
             Err(Unanswered::NotNow(not_now)) => owed.not_now(here.not_now(&not_now.to_string())),
@@ -200,12 +207,15 @@ impl Service for Counter {
     }
 
     fn watch(&self, guest: &Guest, interest: &Interest, bell: Bell) -> Result<u64, Refusal> {
-        guest.may_watch(interest)?;
+        let count = |came| self.tally.stream(WATCH, came);
+        guest.may_watch(interest).inspect_err(|_| count(Came::Refused))?;
         if self.watchers.count.fetch_add(1, Ordering::Relaxed) >= WATCHES_MAX {
             self.watchers.count.fetch_sub(1, Ordering::Relaxed);
+            count(Came::Refused);
             return Err(Refusal::Limit { what: "watches on this node".to_owned(), max: WATCHES_MAX as u64 });
         }
         let watcher = self.watchers.last.fetch_add(1, Ordering::Relaxed) + 1;
+        count(Came::Done);
         self.call(Order::Attend { watcher, interest: interest.clone(), bell });
         Ok(watcher)
     }
@@ -224,15 +234,21 @@ impl Service for Counter {
             // They were opened on this connection, and are bound to it already.
             return self.lose(guest, binding.done(0));
         }
+        let request = Request::of(Command::Bind(Bind { sessions: binding.sessions().to_vec() }));
+        let operation = tracer::request(&request);
         if self.is_full() {
+            self.tally.stream(operation, Came::NotNow);
             return binding.not_now(self.full());
         }
-        let request = match guest.sign(Request::of(Command::Bind(Bind { sessions: binding.sessions().to_vec() }))) {
+        let request = match guest.sign(request) {
             Ok(request) => request,
-            Err(denied) => return binding.refuse(&denied.into()),
+            Err(denied) => {
+                self.tally.stream(operation, Came::Refused);
+                return binding.refuse(&denied.into());
+            }
         };
         let (here, guest) = (self.clone(), guest.clone());
-        let answer = Asker::new(move |outcome| match outcome {
+        let answer = self.tally.counted(operation, move |outcome| match outcome {
             Outcome::Done { reply: Reply::Bound(bound), .. } => here.lose(&guest, binding.done(bound.binding)),
             Outcome::Refused(refusal) => binding.refuse(&refusal),
             // It may be bound twice: the later number counts.
@@ -243,18 +259,20 @@ impl Service for Counter {
     }
 
     fn administer(&self, guest: &Guest, administration: Administration, owed: Owed) {
-        let mut span = self.tracer.errand(&administration);
+        let (mut span, operation) = (self.tracer.errand(&administration), tracer::errand(&administration));
         if let Err(denied) = guest.may_administer(errand(&administration)) {
             let refusal = denied.into();
             tracer::refused(&mut span, &refusal);
+            self.tally.stream(operation, Came::Refused);
             return owed.refuse(&refusal);
         }
         if self.is_full() {
             tracer::not_now(&mut span, &FULL);
+            self.tally.stream(operation, Came::NotNow);
             return owed.not_now(self.full());
         }
         let here = self.clone();
-        let answer = Asker::new(move |attended| match attended {
+        let answer = self.tally.counted(operation, move |attended| match attended {
             Ok(attended) => owed.administered(attended),
             Err(Unattended::NotNow(not_now)) => owed.not_now(here.not_now(&not_now.to_string())),
             Err(Unattended::Unknown) => owed.unknown("the node that was to do it has lost the lead"),

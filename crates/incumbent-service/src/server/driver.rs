@@ -37,6 +37,7 @@ use super::members::{self, Book, Members};
 use super::opening::{self, Opened};
 use super::readers::Readers;
 use super::steward::Steward;
+use super::tally::Tally;
 use super::tracer::{Condition, Leaderships, Tracer};
 use super::watchers::Watchers;
 use super::{Addresses, Report, apply, door};
@@ -251,6 +252,7 @@ impl Driver {
             role: role_out,
             members: members_out,
             tracer: tracer.clone(),
+            tally: Tally::default(),
         };
         let own = membership::own_place(&config, addresses);
         tokio::spawn(Steward { handle: handle.clone(), own, election_timeout: config.settings.election_timeout() }.attend());
@@ -261,7 +263,7 @@ impl Driver {
             leaderless: role.leader.is_none(),
             ..Standing::default()
         }));
-        let (counter, calls) = Counter::new(Arc::clone(&notice), tracer);
+        let (counter, calls) = Counter::new(Arc::clone(&notice), tracer, handle.tally().clone());
         let door = match clients {
             Some(listener) => {
                 let annex = Annex::open(handle.clone()).map_err(system)?;

@@ -26,6 +26,7 @@ use super::administration::Unattended;
 use super::desk::{Answer, Asker};
 use super::inquiry::{NodeReport, Whom};
 use super::members::Members;
+use super::tally::Tally;
 use super::tracer::Tracer;
 use crate::log::{DirectoryId, Known};
 use crate::replica::{Index, Origin, Role, Roll, Step};
@@ -40,6 +41,7 @@ pub struct Handle {
     pub(super) role: watch::Receiver<Role>,
     pub(super) members: watch::Receiver<Members>,
     pub(super) tracer: Tracer,
+    pub(super) tally: Tally,
 }
 
 /// What came of a request.
@@ -475,6 +477,11 @@ impl Handle {
     /// For spans of what others ask of it.
     pub(crate) fn tracer(&self) -> &Tracer {
         &self.tracer
+    }
+
+    /// What was asked of the node, by whichever protocol.
+    pub(crate) fn tally(&self) -> &Tally {
+        &self.tally
     }
 
     /// Where the members are, as the store has it, and whenever that changes.

@@ -47,6 +47,7 @@ mod members;
 mod opening;
 mod readers;
 mod steward;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -77,6 +78,7 @@ pub use self::handle::{
     Batch, Consistency, DiskStatus, End, Handle, NodeStatus, NotNow, Outcome, Unanswered, Unchanged, Watch, WatchEnd, Why,
 };
 pub use self::members::{Member, Members, RESERVED, is_reserved};
+pub(crate) use self::tally::Tally;
 pub use self::tls::{Admission, ServerTls};
 use crate::log::{Disk, Folder};
 use crate::replica::{Extent, Index, Mark};

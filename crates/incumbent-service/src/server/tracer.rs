@@ -14,6 +14,7 @@ use tokio::sync::watch;
 
 use super::administration::Unattended;
 use super::handle::{NotNow, Outcome, Unanswered, Why};
+use super::tally::{Came, Operation};
 use crate::replica::Role;
 
 /// What a request has that nobody has answered.
@@ -74,15 +75,7 @@ impl Tracer {
 
     /// An errand of an operator.
     pub(super) fn errand(&self, administration: &Administration) -> Span {
-        let name = match administration {
-            Administration::Status(_) => "cluster status",
-            Administration::Add(_) => "cluster add",
-            Administration::Remove(_) => "cluster remove",
-            Administration::Transfer(_) => "cluster transfer",
-            Administration::Snapshot(_) => "cluster snapshot",
-            Administration::ReadBackup(_) => "cluster read backup",
-        };
-        self.begin(name, Kind::Server, None)
+        self.begin(errand(administration).name, Kind::Server, None)
     }
 
     #[inline]
@@ -149,6 +142,29 @@ fn keys(span: Option<&Keys>) -> Subject<'_> {
     span.map_or(Subject::Nothing, |it| Subject::Keys(&it.start))
 }
 
+/// What a request over the binary stream is called.
+pub(super) fn request(request: &Request) -> Operation {
+    Operation { kind: "command", name: request.command.as_ref().map_or("other", |it| of_command(it).0) }
+}
+
+/// What a question is called.
+pub(super) fn question(query: &Query) -> Operation {
+    Operation { kind: "question", name: of_query(query).0 }
+}
+
+/// What an operator's errand is called.
+pub(super) fn errand(administration: &Administration) -> Operation {
+    let name = match administration {
+        Administration::Status(_) => "cluster status",
+        Administration::Add(_) => "cluster add",
+        Administration::Remove(_) => "cluster remove",
+        Administration::Transfer(_) => "cluster transfer",
+        Administration::Snapshot(_) => "cluster snapshot",
+        Administration::ReadBackup(_) => "cluster read backup",
+    };
+    Operation { kind: "errand", name }
+}
+
 fn of_command(command: &Command) -> (&'static str, Subject<'_>) {
     use Subject::{Election, Nothing};
     match command {
@@ -203,6 +219,9 @@ fn of_query(query: &Query) -> (&'static str, Subject<'_>) {
 pub(super) trait Settles {
     /// Says it of the span. What is not the asker's doing is a fault.
     fn settle(&self, span: &mut Span);
+
+    /// The same, in one word.
+    fn came(&self) -> Came;
 }
 
 impl Settles for Outcome {
@@ -214,6 +233,15 @@ impl Settles for Outcome {
             Outcome::Unknown => unknown(span),
         }
     }
+
+    fn came(&self) -> Came {
+        match self {
+            Outcome::Done { .. } => Came::Done,
+            Outcome::Refused(_) => Came::Refused,
+            Outcome::NotNow(_) => Came::NotNow,
+            Outcome::Unknown => Came::Unknown,
+        }
+    }
 }
 
 impl Settles for Result<Answered, Unanswered> {
@@ -222,6 +250,14 @@ impl Settles for Result<Answered, Unanswered> {
             Ok(answered) => done(span, Some(answered.revision)),
             Err(Unanswered::Refused(refusal)) => refused(span, refusal),
             Err(Unanswered::NotNow(why)) => not_now(span, why),
+        }
+    }
+
+    fn came(&self) -> Came {
+        match self {
+            Ok(_) => Came::Done,
+            Err(Unanswered::Refused(_)) => Came::Refused,
+            Err(Unanswered::NotNow(_)) => Came::NotNow,
         }
     }
 }
@@ -238,6 +274,17 @@ impl Settles for Result<Attended, Unattended> {
             }
             Err(Unattended::NotNow(why)) => not_now(span, why),
             Err(Unattended::Unknown) => unknown(span),
+        }
+    }
+
+    fn came(&self) -> Came {
+        match self {
+            Ok(Attended::Refused(_)) => Came::Refused,
+            Ok(Attended::Cluster(_) | Attended::Member(_) | Attended::Leader(_) | Attended::Backup(_) | Attended::Piece(_)) => {
+                Came::Done
+            }
+            Err(Unattended::NotNow(_)) => Came::NotNow,
+            Err(Unattended::Unknown) => Came::Unknown,
         }
     }
 }
@@ -300,6 +347,7 @@ fn refusal_kind(refusal: &Refusal) -> &'static str {
         Refusal::Lagged(_) => "lagged",
         Refusal::Future(_) => "future",
         Refusal::Denied(_) => "denied",
+        Refusal::NotInLine(_) => "not in line",
     }
 }
 

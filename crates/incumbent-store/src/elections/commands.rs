@@ -106,6 +106,9 @@ impl Store {
             if asked.as_candidate {
                 room.check_better(guest, demand, &wish.to, priority)?;
             }
+            if asked.only_in_line && demand == Demand::HandOver {
+                room.check_in_line(&wish.to)?;
+            }
             let holder = room.in_office(wish.token)?;
             let served = Time::from_nanos(holder.since_ns).after_ms(holder.tenure_ms_min);
             if asked.after_tenure && stamp.at < served {

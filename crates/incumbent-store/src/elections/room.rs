@@ -23,6 +23,9 @@ use crate::time::{Stamp, Time};
 /// Against the store's, which no candidate raises, or it could be done step by step. A cluster begins one more with each restore, so an honest candidate is rarely more than a few ahead.
 const SEEN_ABOVE_MAX: u16 = 16;
 
+/// Names of those who wait, in a refusal: so short, in bytes, that it is always kept for a request that is repeated ([`Limits::outcome_len_max`]).
+const NAMES_LEN_MAX: usize = 300;
+
 /// An election that is being changed.
 pub(crate) struct Room<'a> {
     pub(crate) name: &'a Arc<str>,
@@ -301,6 +304,28 @@ impl Room<'_> {
             return Err(Refusal::Denied(why.into()));
         }
         Ok(())
+    }
+
+    /// Refuses to hand over to a name that nobody in line has, and says who is there.
+    pub(crate) fn check_in_line(&self, to: &str) -> Result<(), Refusal> {
+        let waits = |it: &&Candidate| self.sessions.live(it.session).is_some();
+        if self.election.line.named(to).is_some_and(|it| waits(&it)) {
+            return Ok(());
+        }
+        let mut names = String::new();
+        for candidate in self.election.line.iter().filter(waits) {
+            let name = if candidate.name.is_empty() { &candidate.identity } else { &candidate.name };
+            if !names.is_empty() {
+                names.push_str(", ");
+            }
+            if names.len() + name.len() > NAMES_LEN_MAX {
+                names.push_str("and others");
+                break;
+            }
+            names.push_str(name);
+        }
+        let who = if names.is_empty() { "nobody does".into() } else { format!("there wait {names}") };
+        Err(Refusal::NotInLine(format!("no candidate \"{to}\" waits in this election; {who}")))
     }
 
     /// Refuses a note or a job that was done, with these texts, if there is no room for one more.

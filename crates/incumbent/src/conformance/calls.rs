@@ -188,8 +188,10 @@ async fn the_seat_is_kept_for_the_ttl_and_then_given_away(subject: &dyn Subject)
 
 async fn a_wish_reaches_the_holder(subject: &dyn Subject) -> Verdict {
     let (election, engine, operator) = (fresh_name("wish"), subject.engine().await, subject.engine().await);
-    let a = bid(subject, "a");
+    let (a, b) = (bid(subject, "a"), bid(subject, "b"));
     let token = claim_until_granted(&*engine, &election, &a, 3).await?.token;
+    // An engine may refuse to ask for a hand-over to somebody who does not wait.
+    ensure(claim(&*operator, &election, &b).await?.is_none(), || "two were seated".to_owned())?;
     let wish = Wish { token, what: Demand::HandOver("b".into()), by: "the suite".into() };
     fine(operator.ask(&election, &wish).await)?;
     // A renewal that shares an earlier keep-alive may have been on its way before the wish.

@@ -317,7 +317,13 @@ impl Engine for Service {
         // Whoever wants the seat for itself asks as the rules of the election have it, and needs no right but to stand.
         let is_own = |(stands_in, identity): &(Name, Identity)| stands_in == election && identity.as_str() == wish.to;
         let after_tenure = locked(&self.candidacies).keys().any(is_own);
-        let ask = command::Ask { election: self.key(election), wish: Some(wish), after_tenure, as_candidate: false };
+        let ask = command::Ask {
+            election: self.key(election),
+            wish: Some(wish),
+            after_tenure,
+            as_candidate: false,
+            only_in_line: true,
+        };
         self.submit(Command::Ask(ask)).await.map(drop)
     }
 

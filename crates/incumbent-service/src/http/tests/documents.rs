@@ -147,6 +147,7 @@ async fn the_figures_of_the_handbook_are_those_that_are_served() {
     let rows = HANDBOOK.lines().filter_map(|it| it.strip_prefix("| `incumbent_service_")?.split_once('`'));
     let written: BTreeSet<String> = rows.map(|(name, _)| format!("incumbent_service_{name}")).collect();
     assert_eq!(served, written);
-    assert!(told.contains("incumbent_service_http_requests_total{method=\"GET\",route=\"/health\",status=\"200\"} 1"), "{told}");
+    let counted = "incumbent_service_requests_total{protocol=\"http\",method=\"GET\",route=\"/health\",status=\"200\"} 1";
+    assert!(told.contains(counted), "{told}");
     assert!(told.contains("incumbent_service_voters 3"), "{told}");
 }

@@ -96,6 +96,13 @@ async fn elections(all: &mut Checked) {
     let only = json!({ "session": sessions[1], "identity": "web-9", "only_if_free": true });
     assert_eq!(all.ask("POST", &path("campaign"), name, "", Some(only), 202).await["place"], 0);
     all.ask("POST", &path("proclaim"), name, "", Some(json!({ "token": token, "value_base64": "/w==" })), 200).await;
+    let mistyped = json!({ "to": "web-l", "by": "an operator" });
+    let refused = all.ask("POST", &path("handover"), name, "", Some(mistyped), 409).await;
+    assert_eq!(refused["error"]["code"], "not_in_line");
+    let says = refused["error"]["message"].as_str().expect("a sentence");
+    assert!(says.contains("\"web-l\"") && says.ends_with("there wait web-1"), "{says}");
+    let undisturbed = all.ask("POST", &path("renew"), name, "", Some(json!({ "token": token })), 200).await;
+    assert_eq!(undisturbed["wish"], json!(null), "the leader is not asked to go for a name that nobody has");
     let wish = json!({ "to": "web-1", "by": "an operator" });
     all.ask("POST", &path("handover"), name, "", Some(wish), 200).await;
     let renewed = all.ask("POST", &path("renew"), name, "", Some(json!({ "token": token })), 200).await;
