@@ -17,6 +17,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use crate::alarm::Alarm;
 use crate::clock::Clock;
 use crate::engine::{Bid, Claim, Demand, Engine, Error, Farewell, Grant, Kind, Leader, Renewal, Seat, Wish};
 use crate::leadership::{Stage, Term};
@@ -88,6 +89,8 @@ pub(crate) struct Clerk {
     bid: Bid,
     seen: Arc<AtomicU64>,
     clock: Clock,
+    /// By which it also sleeps, if there is one: after a suspend, tokio's timers are late.
+    alarm: Option<Arc<Alarm>>,
     tenure: Tenure,
     ambition: Ambition,
     contends_at_once: bool,
@@ -154,6 +157,7 @@ pub(crate) struct Brief {
     /// What its bid has seen, for the candidacies after it.
     pub(crate) seen: Arc<AtomicU64>,
     pub(crate) clock: Clock,
+    pub(crate) alarm: Option<Arc<Alarm>>,
     pub(crate) timing: Timing,
     pub(crate) ambition: Ambition,
     /// Or only when told to: one that is asked for its health first.
@@ -174,6 +178,7 @@ impl Clerk {
             bid: brief.bid,
             seen: brief.seen,
             clock: brief.clock,
+            alarm: brief.alarm,
             ambition: brief.ambition,
             contends_at_once: brief.contends_at_once,
             preemption: brief.preemption,
@@ -216,7 +221,7 @@ impl Clerk {
                 // A hint that comes while an answer is waited for is good afterwards too; and a watch that begins anew would ask the engine in that call's way.
                 hint = next_hint(&mut self.hints), if self.calls_open == 0 => self.on_hint(hint),
                 Some(()) = ended(&mut self.leaving_line) => self.on_line_left(),
-                () = sleep(wake, now) => self.step(Input::Wake),
+                () = sleep(wake, now, self.alarm.as_deref()) => self.step(Input::Wake),
             }
         }
         // The line is left in any case: a place in it that nobody serves would hold up the others.
@@ -646,6 +651,13 @@ async fn next_hint(hints: &mut Hints) -> Option<Result<(), Error>> {
     }
 }
 
-async fn sleep(until: Instant, now: Instant) {
-    if until == Instant::NEVER { std::future::pending().await } else { tokio::time::sleep(until - now).await }
+async fn sleep(until: Instant, now: Instant, alarm: Option<&Alarm>) {
+    match alarm {
+        _ if until == Instant::NEVER => std::future::pending().await,
+        None => tokio::time::sleep(until - now).await,
+        Some(alarm) => tokio::select! {
+            () = tokio::time::sleep(until - now) => {}
+            () = alarm.wait(until) => {}
+        },
+    }
 }

@@ -273,6 +273,7 @@ impl Election {
             bid: self.bid(),
             seen: Arc::clone(&self.seen),
             clock: self.hub.clock,
+            alarm: self.hub.alarm.clone(),
             timing: self.settings.timing,
             ambition,
             contends_at_once: self.settings.health.is_none(),
@@ -478,7 +479,12 @@ impl Builder {
 
 #[cfg(test)]
 mod tests {
+    use incumbent_protocol::tenure::Reason;
+    use incumbent_protocol::time::Instant;
+
     use super::*;
+    use crate::alarm::{Alarm, Timer};
+    use crate::clock::{Clock, Sleeper};
     use crate::engines::memory::Memory;
 
     #[tokio::test(start_paused = true)]
@@ -488,5 +494,45 @@ mod tests {
         candidacy.elected(None).await.expect("nobody else contends");
         tokio::time::timeout(TTL_DEFAULT, candidacy.give_up()).await.expect("in time");
         assert!(election.look().await.expect("answers").leaders.is_empty());
+    }
+
+    /// Fires when the test says so.
+    struct Dumb;
+
+    impl Timer for Dumb {
+        fn set(&self, _at: Instant) {}
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_a_suspend_whoever_waits_for_the_end_hears_of_it_at_once() {
+        let mut election = Election::in_test(Arc::new(Memory::new()), "billing").build().await.expect("memory takes anything");
+        let (machine, alarm) = (Sleeper::wake(), Arc::new(Alarm::new(Arc::new(Dumb))));
+        let hub = Arc::get_mut(&mut election.hub).expect("nobody else has it");
+        (hub.clock, hub.alarm) = (Clock::Sleeper(machine), Some(Arc::clone(&alarm)));
+        let leadership = election.campaign().await.expect("nobody else contends");
+        let (stopping, lost) = (leadership.stopping(), leadership.lost());
+        let (mut stopping, mut lost) = (std::pin::pin!(stopping), std::pin::pin!(lost));
+        assert!(futures_util::poll!(&mut stopping).is_pending() && futures_util::poll!(&mut lost).is_pending());
+        let asleep = tokio::time::Instant::now();
+        machine.suspend(TTL_DEFAULT);
+        // As the kernel's timer does when the machine goes on. Tokio's time has stood still.
+        alarm.ring(election.hub.clock.now());
+        assert_eq!((stopping.await, lost.await), (Reason::Expired, Reason::Expired));
+        assert_eq!(asleep.elapsed(), Duration::ZERO, "nobody has waited for a timer of tokio's");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_a_suspend_that_the_lease_outlives_it_is_renewed_at_once() {
+        let mut election = Election::in_test(Arc::new(Memory::new()), "billing").build().await.expect("memory takes anything");
+        let (machine, alarm) = (Sleeper::wake(), Arc::new(Alarm::new(Arc::new(Dumb))));
+        let hub = Arc::get_mut(&mut election.hub).expect("nobody else has it");
+        (hub.clock, hub.alarm) = (Clock::Sleeper(machine), Some(Arc::clone(&alarm)));
+        let leadership = election.campaign().await.expect("nobody else contends");
+        let (asleep, mut changes) = (tokio::time::Instant::now(), leadership.changes());
+        machine.suspend(TTL_DEFAULT / 2);
+        alarm.ring(election.hub.clock.now());
+        changes.next().await;
+        assert_eq!(asleep.elapsed(), Duration::ZERO, "nobody has waited for a timer of tokio's");
+        assert!(leadership.remaining() > TTL_DEFAULT / 2);
     }
 }

@@ -12,6 +12,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use crate::alarm::Alarm;
 use crate::clock::Clock;
 use crate::engine::{Engine, Error};
 use crate::engines;
@@ -24,6 +25,8 @@ const CLOSING_MAX: Duration = Duration::from_secs(2);
 pub(crate) struct Hub {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) clock: Clock,
+    /// Of the kernel's time; `None` in tokio's.
+    pub(crate) alarm: Option<Arc<Alarm>>,
     runtime: Handle,
     /// Dropped to end the thread; `None` if there is none.
     thread: Option<oneshot::Sender<()>>,
@@ -65,7 +68,7 @@ impl Hub {
     pub(crate) fn here(engine: Arc<dyn Engine>) -> Result<Arc<Hub>, Error> {
         let runtime = Handle::try_current()
             .map_err(|_| Error::misconfigured("elections in memory need a tokio runtime to run on: call this from async code"))?;
-        Ok(Arc::new(Hub { engine, clock: Clock::Tokio(tokio::time::Instant::now()), runtime, thread: None }))
+        Ok(Arc::new(Hub { engine, clock: Clock::Tokio(tokio::time::Instant::now()), alarm: None, runtime, thread: None }))
     }
 
     /// One with a thread of its own, in the kernel's time.
@@ -92,15 +95,16 @@ impl Hub {
                             return;
                         }
                     };
-                    if opened.send(Ok((Arc::clone(&engine), Handle::current()))).is_ok() {
+                    if opened.send(Ok((Arc::clone(&engine), Alarm::by_kernel(), Handle::current()))).is_ok() {
                         let _ = ended.await;
                     }
                     let _ = timeout(CLOSING_MAX, engine.close()).await;
                 });
             })
             .map_err(|why| Error::refused(format!("cannot start a thread for renewals: {why}")))?;
-        let (engine, runtime) = engine.await.map_err(|_| Error::refused("the thread for renewals has ended at once"))??;
-        Ok(Arc::new(Hub { engine, clock: Clock::Boottime, runtime, thread: Some(end) }))
+        let (engine, alarm, runtime) =
+            engine.await.map_err(|_| Error::refused("the thread for renewals has ended at once"))??;
+        Ok(Arc::new(Hub { engine, clock: Clock::Boottime, alarm, runtime, thread: Some(end) }))
     }
 
     /// Runs something where the engine lives. The hub stays until it is done.

@@ -223,8 +223,8 @@ impl Leadership {
         self.term.reach(|it| it > Stage::Jeopardy).await
     }
 
-    /// Waits until it is lost; at the latest, at its deadline. On a machine that was suspended until after that, it may be said up to a quarter of the ttl after it goes on;
-    /// [`Leadership::check`] says it at once.
+    /// Waits until it is lost; at the latest, at its deadline. On a machine that was suspended until after that, it is said as soon as the renewals' own thread runs again;
+    /// [`Leadership::check`] needs nobody for that.
     pub async fn lost(&self) -> Reason {
         self.term.reach(|it| matches!(it, Stage::Lost(_))).await
     }

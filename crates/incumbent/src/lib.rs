@@ -26,6 +26,7 @@
 //! - [`fence`] refuses what former leaders write: give it the token.
 //! - [`Engine`] is what to write for an engine of one's own; [`engines`] are those that are there.
 
+mod alarm;
 mod candidacy;
 mod clerk;
 mod hub;
