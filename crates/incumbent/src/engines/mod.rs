@@ -37,7 +37,14 @@ mod observed;
 mod slot;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod stretched;
-#[cfg(any(feature = "consul", feature = "nats", feature = "postgres", feature = "redis", feature = "service"))]
+#[cfg(any(
+    feature = "consul",
+    feature = "nats",
+    feature = "postgres",
+    feature = "redis",
+    feature = "service",
+    feature = "zookeeper"
+))]
 mod tls;
 #[cfg(any(feature = "consul", feature = "etcd", feature = "kubernetes", feature = "service", feature = "zookeeper"))]
 mod watching;

@@ -58,7 +58,7 @@ pub(super) fn unused_config() -> ClientConfig {
 }
 
 /// What to trust and what to show.
-#[cfg(any(feature = "consul", feature = "postgres", feature = "redis", feature = "service"))]
+#[cfg(any(feature = "consul", feature = "postgres", feature = "redis", feature = "service", feature = "zookeeper"))]
 pub(super) fn client_config(files: &TlsFiles) -> Result<ClientConfig, Error> {
     showing(files, config_trusting(roots(files)?))
 }

@@ -57,14 +57,32 @@ async fn tls_is_spoken_with_those_who_can_be_trusted() {
     let job = election("job");
     let good = open(&with(&certificates.authority(), &own)).await;
     claim(&*good, &job, &bid("a")).await;
-    for bad in [with(&certificates.stranger(), &own), with(&certificates.authority(), "")] {
+    for (bad, word) in [
+        (with(&certificates.stranger(), &own), "ca=FILE"),
+        (with(&certificates.authority(), ""), "does not accept our certificate"),
+    ] {
         let engine = open(&bad).await;
         let why = engine.claim(&job, &bid("b")).await.expect_err(&bad);
-        assert!(why.kind() == Kind::Refused && why.to_string().contains("TLS"), "{why:?}");
+        let says = why.to_string();
+        assert!(why.kind() == Kind::Misconfigured && says.contains("no TLS with") && says.contains(word), "{why:?}");
+        assert!(!says.contains("quorum"), "{why:?}");
     }
     let plain = open(&format!("zookeeper://localhost:{port}/tls?tick-ms=100")).await;
     let why = plain.claim(&job, &bid("c")).await.expect_err("it wants TLS");
     assert!(why.to_string().contains("tls=on"), "{why:?}");
+}
+
+#[tokio::test]
+async fn a_certificate_for_another_name_is_named_and_not_the_quorum_blamed() {
+    let certificates = Certificates::new().expect("certificates");
+    let server = ZooKeeper::debian().tls(certificates.wrong_name()).start().expect("ZooKeeper starts");
+    let ca = certificates.authority();
+    let engine = open(&format!("zookeeper://localhost:{}/tls?tick-ms=100&ca={}", server.port(), ca.display())).await;
+    let why = engine.claim(&election("job"), &bid("a")).await.expect_err("it is somebody else");
+    let says = why.to_string();
+    assert!(why.kind() == Kind::Misconfigured && says.contains("no TLS with ZooKeeper at localhost:"), "{why:?}");
+    assert!(says.contains("not for localhost") && says.contains("in the URL"), "what to do: {why:?}");
+    assert!(!says.contains("quorum") && !says.contains("server-name"), "{why:?}");
 }
 
 #[tokio::test]

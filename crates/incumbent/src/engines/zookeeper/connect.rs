@@ -1,15 +1,20 @@
 //! The way to the ensemble: what the URL says of it, how a session is asked for, and why none was given.
 
+use std::io::{self, Read};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::crypto::CryptoProvider;
+use rustls::pki_types::ServerName;
+use rustls::{CertificateError, ClientConfig, ClientConnection};
 use zookeeper_client::{Client, Connector, Error as Fault, TlsOptions};
 
 use super::session::{Session, Terms};
 use crate::clock;
 use crate::engine::{Error, Kind};
+use crate::engines::tls::{client_config, tls_complaint};
 use crate::place::{Credentials, Place};
 
 /// An ensemble, as the URL describes it.
@@ -17,10 +22,19 @@ pub(super) struct Ensemble {
     /// `h1:2181,h2:2181`
     hosts: String,
     credentials: Option<Credentials>,
-    tls: Option<TlsOptions>,
+    tls: Option<Tls>,
     /// The servers' `tickTime`.
     tick: Duration,
 }
+
+/// How to speak TLS: as the client wants it said, and to find out by hand why it does not get on.
+struct Tls {
+    options: TlsOptions,
+    by_hand: Arc<ClientConfig>,
+}
+
+/// A server that does not take our certificate says so behind the handshake: so long is it listened to. One that has nothing to say waits for us.
+const COMPLAINT_WITHIN: Duration = Duration::from_secs(1);
 
 /// Where clients connect without TLS, and with it.
 const PORT: u16 = 2181;
@@ -31,7 +45,11 @@ pub(super) const TICK_USUAL: Duration = Duration::from_secs(2);
 
 impl Ensemble {
     pub(super) fn of(place: &Place) -> Result<Ensemble, Error> {
-        let tls = place.tls()?.map(|files| tls_options(place, &files)).transpose()?;
+        let tls = place.tls()?.map(|files| {
+            let options = tls_options(place, &files)?;
+            Ok::<_, Error>(Tls { options, by_hand: Arc::new(client_config(&files)?) })
+        });
+        let tls = tls.transpose()?;
         let tick = match place.option("tick-ms") {
             None => TICK_USUAL,
             Some(text) => {
@@ -77,7 +95,7 @@ impl Ensemble {
             }),
             Err(Fault::BadArguments(why)) => Err(Refusal { kind: Kind::Misconfigured, what: format!("{}: {why}", self.hosts) }),
             // No session, so nothing was done in one.
-            Err(why) => Err(Refusal { kind: Kind::Refused, what: self.diagnosis(timeout, &why).await }),
+            Err(why) => Err(self.diagnosis(timeout, &why).await),
         }
     }
 
@@ -91,44 +109,79 @@ impl Ensemble {
             None => connector,
         };
         match &self.tls {
-            Some(tls) => connector.with_tls(tls.clone()),
+            Some(tls) => connector.with_tls(tls.options.clone()),
             None => connector,
         }
     }
 
     /// Why there is no session: the client does not tell, so the servers are tried once more, by hand.
-    async fn diagnosis(&self, timeout: Duration, why: &Fault) -> String {
-        let hosts = self.hosts.clone();
-        let tried = tokio::task::spawn_blocking(move || {
-            hosts.split(',').find_map(|host| connection_error(host, timeout / 4).map(|why| (host.to_owned(), why)))
-        });
-        match tried.await {
-            Ok(Some((host, why))) => format!("cannot reach ZooKeeper at {host}: {why}"),
-            Ok(None) | Err(_) => {
-                let tls = if self.tls.is_some() {
-                    "or it does not speak TLS, or not with these certificates"
-                } else {
-                    "or it wants tls=on"
-                };
-                format!("ZooKeeper at {} gives no session ({why}): it may have lost its quorum, {tls}", self.hosts)
-            }
-        }
+    async fn diagnosis(&self, timeout: Duration, why: &Fault) -> Refusal {
+        let (hosts, tls) = (self.hosts.clone(), self.tls.as_ref().map(|it| Arc::clone(&it.by_hand)));
+        let tried =
+            tokio::task::spawn_blocking(move || hosts.split(',').find_map(|host| trouble(host, timeout / 4, tls.as_ref())));
+        tried.await.ok().flatten().unwrap_or_else(|| {
+            let tls = if self.tls.is_some() { "" } else { ", or it wants tls=on" };
+            let what = format!("ZooKeeper at {} gives no session ({why}): it may have lost its quorum{tls}", self.hosts);
+            Refusal { kind: Kind::Refused, what }
+        })
     }
 }
 
-fn connection_error(host: &str, timeout: Duration) -> Option<std::io::Error> {
-    let addresses = match host.to_socket_addrs() {
-        Ok(addresses) => addresses,
-        Err(why) => return Some(why),
+/// What is wrong with the way to a server, if anything is.
+fn trouble(host: &str, timeout: Duration, tls: Option<&Arc<ClientConfig>>) -> Option<Refusal> {
+    let line = match connect(host, timeout) {
+        Ok(line) => line,
+        Err(why) => {
+            return Some(Refusal { kind: Kind::Refused, what: format!("cannot reach ZooKeeper at {host}: {why}") });
+        }
     };
-    let mut last = None;
-    for address in addresses {
+    let why = shake_hands(host, line, timeout, tls?).err()?;
+    let name = name_of(host);
+    let wrong_name = why.get_ref().and_then(|it| it.downcast_ref()).is_some_and(|it| {
+        matches!(
+            it,
+            rustls::Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. }
+            )
+        )
+    });
+    let what = if wrong_name {
+        format!("its certificate is not for {name} ({why}): name the server in the URL as its certificate does")
+    } else {
+        tls_complaint(host, &why).map_or_else(|| format!("{why}; it may not speak it at this port"), |it| it.to_string())
+    };
+    Some(Refusal { kind: Kind::Misconfigured, what: format!("no TLS with ZooKeeper at {host}: {what}") })
+}
+
+fn connect(host: &str, timeout: Duration) -> io::Result<TcpStream> {
+    let mut last = io::ErrorKind::NotFound.into();
+    for address in host.to_socket_addrs()? {
         match TcpStream::connect_timeout(&address, timeout) {
-            Ok(_) => return None,
-            Err(why) => last = Some(why),
+            Ok(line) => return Ok(line),
+            Err(why) => last = why,
         }
     }
-    last
+    Err(last)
+}
+
+/// The name in `name:port`, without the brackets of an address.
+fn name_of(host: &str) -> &str {
+    host.rsplit_once(':').map_or(host, |it| it.0).trim_matches(['[', ']'])
+}
+
+fn shake_hands(host: &str, mut line: TcpStream, timeout: Duration, tls: &Arc<ClientConfig>) -> io::Result<()> {
+    let name = ServerName::try_from(name_of(host).to_owned()).map_err(io::Error::other)?;
+    let mut connection = ClientConnection::new(Arc::clone(tls), name).map_err(io::Error::other)?;
+    line.set_read_timeout(Some(timeout.max(Duration::from_millis(1))))?;
+    line.set_write_timeout(Some(timeout.max(Duration::from_millis(1))))?;
+    while connection.is_handshaking() {
+        connection.complete_io(&mut line)?;
+    }
+    line.set_read_timeout(Some(COMPLAINT_WITHIN.min(timeout).max(Duration::from_millis(1))))?;
+    match rustls::Stream::new(&mut connection, &mut line).read(&mut [0]) {
+        Err(why) if !matches!(why.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => Err(why),
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 fn tls_options(place: &Place, files: &crate::place::TlsFiles) -> Result<TlsOptions, Error> {
