@@ -28,7 +28,7 @@ pub(super) fn cases() -> Vec<Case> {
         case!(hand_over_goes_to_the_one_that_is_named),
         case!(an_eviction_is_heard_without_waiting_for_the_next_renewal),
         case!(a_crowd_is_not_woken_by_one_release),
-        case!(elections_of_one_process_share_a_connection),
+        case!(elections_of_one_process_share_their_connections),
         case!(an_observer_sees_every_change_and_nobody),
         case!(as_many_lead_as_there_are_seats),
     ]
@@ -270,9 +270,14 @@ async fn a_crowd_is_not_woken_by_one_release(subject: &dyn Subject) -> Verdict {
     verdict
 }
 
-async fn elections_of_one_process_share_a_connection(subject: &dyn Subject) -> Verdict {
+async fn elections_of_one_process_share_their_connections(subject: &dyn Subject) -> Verdict {
     const ELECTIONS: usize = 50;
-    let engine = subject.engine().await;
+    // Counted where there is somebody between who sees them.
+    let line = subject.line();
+    let engine = match &line {
+        Some(line) => line.engine().await,
+        None => subject.engine().await,
+    };
     let ttl = subject.ttl();
     let mut held = Vec::new();
     let leading = (0..ELECTIONS).map(|at| {
@@ -289,7 +294,10 @@ async fn elections_of_one_process_share_a_connection(subject: &dyn Subject) -> V
     tokio::time::sleep(ttl * 2).await;
     let lost: Vec<String> = held.iter().filter_map(|it| it.check().err().map(|why| why.to_string())).collect();
     join_all(held.into_iter().map(Leadership::resign)).await;
-    ensure(lost.is_empty(), || format!("{} of {ELECTIONS} leaderships were lost: {}", lost.len(), lost[0]))
+    ensure(lost.is_empty(), || format!("{} of {ELECTIONS} leaderships were lost: {}", lost.len(), lost[0]))?;
+    let Some(line) = line else { return Ok(()) };
+    let (made, max) = (line.connections(), line.connections_max(ELECTIONS as u64));
+    ensure(made <= max, || format!("{ELECTIONS} elections made {made} connections, and {max} are enough"))
 }
 
 async fn an_observer_sees_every_change_and_nobody(subject: &dyn Subject) -> Verdict {

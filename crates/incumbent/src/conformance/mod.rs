@@ -54,9 +54,16 @@ pub trait Subject: Send + Sync {
 }
 
 /// A line to an engine that can be made to fail.
+#[async_trait]
 pub trait Line: Send + Sync {
     /// The election with this name, through this line.
     fn election(&self, name: &Name) -> Builder;
+    /// The engine, through this line.
+    async fn engine(&self) -> Arc<dyn Engine>;
+    /// How many connections have come by this line, closed ones too.
+    fn connections(&self) -> u64;
+    /// How many of them so many elections of one process may need: a few, whatever their number; more where a connection has one request at a time.
+    fn connections_max(&self, elections: u64) -> u64;
     /// Nothing gets through, in silence.
     fn swallow(&self);
     /// Connections are broken, and new ones refused.

@@ -31,13 +31,17 @@ impl Networked {
         let timing = Timing::of(self.ttl).build().expect("a good ttl");
         Election::on((self.url)(port)).name(name.as_str()).own_connection().timing(timing)
     }
+
+    async fn engine_through(&self, port: u16) -> Arc<dyn Engine> {
+        let place = Place::parse(&(self.url)(port)).expect("a good URL");
+        engines::open(&place).await.unwrap_or_else(|why| panic!("cannot open {place}: {why}"))
+    }
 }
 
 #[async_trait]
 impl Subject for Networked {
     async fn engine(&self) -> Arc<dyn Engine> {
-        let place = Place::parse(&(self.url)(self.port)).expect("a good URL");
-        engines::open(&place).await.unwrap_or_else(|why| panic!("cannot open {place}: {why}"))
+        self.engine_through(self.port).await
     }
 
     fn election(&self, name: &Name) -> Builder {
@@ -60,9 +64,27 @@ struct Relayed {
     to: Networked,
 }
 
+#[async_trait]
 impl Line for Relayed {
     fn election(&self, name: &Name) -> Builder {
         self.to.election_through(self.relay.port(), name)
+    }
+
+    async fn engine(&self) -> Arc<dyn Engine> {
+        self.to.engine_through(self.relay.port()).await
+    }
+
+    fn connections(&self) -> u64 {
+        self.relay.traffic().connections
+    }
+
+    fn connections_max(&self, elections: u64) -> u64 {
+        // One for calls, one for hints, and some that are tried and left.
+        const FEW: u64 = 4;
+        let url = (self.to.url)(self.to.port);
+        // These speak HTTP/1.1: each election has at most a call and a watch under way.
+        let one_at_a_time = ["consul:", "kubernetes:"].iter().any(|it| url.starts_with(it));
+        if one_at_a_time { elections * 2 + FEW } else { FEW }
     }
 
     fn swallow(&self) {
