@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{ListParams, PostParams, WatchEvent, WatchParams};
-use kube::config::{KubeConfigOptions, Kubeconfig, NoProxyError};
+use kube::config::{ExecAuthCluster, KubeConfigOptions, Kubeconfig, KubeconfigError, NoProxyError};
 use kube::{Api, Config};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use tokio::time::{Instant, timeout};
 
 use super::proxy;
@@ -209,23 +211,24 @@ impl Way {
     async fn new(place: &Place) -> Result<Way, Error> {
         let context = place.option("context").or_else(|| place.hosts().first().map(|it| it.name.as_str())).map(str::to_owned);
         let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
-        let unusable = |why: &(dyn std::error::Error + 'static)| {
-            // The client reads it wherever there is a proxy, and more strictly than others do.
-            if let Some(odd) = std::iter::successors(Some(why), |it| it.source()).find_map(|it| it.downcast_ref::<NoProxyError>())
-            {
-                return Error::misconfigured(format!(
-                    "NO_PROXY cannot be used ({odd}): give names, addresses and networks with one comma between"
-                ));
-            }
+        let unusable = |why: &dyn std::fmt::Display| {
             Error::misconfigured(format!(
                 "no way to Kubernetes ({why}): say kubeconfig=FILE or set KUBECONFIG, or run in a pod with a service account"
             ))
         };
         let kubeconfig = place.option("kubeconfig").map(Kubeconfig::read_from).transpose().map_err(|why| unusable(&why))?;
-        let mut config = match &kubeconfig {
-            Some(it) => Config::from_custom_kubeconfig(it.clone(), &options).await.map_err(|why| unusable(&why))?,
-            None if options.context.is_some() => Config::from_kubeconfig(&options).await.map_err(|why| unusable(&why))?,
-            None => Config::infer().await.map_err(|why| unusable(&why))?,
+        let loaded: Result<Config, Box<dyn std::error::Error>> = match &kubeconfig {
+            Some(it) => Config::from_custom_kubeconfig(it.clone(), &options).await.map_err(Into::into),
+            None if options.context.is_some() => Config::from_kubeconfig(&options).await.map_err(Into::into),
+            None => Config::infer().await.map_err(Into::into),
+        };
+        let mut config = match loaded {
+            Ok(config) => config,
+            Err(why) if is_about_no_proxy(&*why) => {
+                let kubeconfig = kubeconfig.clone().map_or_else(Kubeconfig::read, Ok).map_err(|why| unusable(&why))?;
+                loaded_by_hand(&kubeconfig, options.context.as_deref()).map_err(|why| unusable(&why))?
+            }
+            Err(why) => return Err(unusable(&why)),
         };
         // What was found in a pod needs no proxy.
         if config.root_cert_file.is_none() {
@@ -244,6 +247,36 @@ impl Way {
         let kube = kube::Client::try_from(config).map_err(|why| unusable(&why))?;
         Ok(Way { leases: Api::namespaced(kube.clone(), &namespace), kube, begun: Instant::now() })
     }
+}
+
+/// The client reads `NO_PROXY` wherever there is a proxy, and more strictly than anybody else: an empty entry is too much for it.
+fn is_about_no_proxy(why: &(dyn std::error::Error + 'static)) -> bool {
+    std::iter::successors(Some(why), |it| it.source()).any(|it| it.downcast_ref::<NoProxyError>().is_some())
+}
+
+/// A context as the client loads it, without a look at the environment's proxies: which one is gone through is decided in `proxy.rs`.
+fn loaded_by_hand(kubeconfig: &Kubeconfig, context: Option<&str>) -> Result<Config, KubeconfigError> {
+    let name = context.or(kubeconfig.current_context.as_deref()).ok_or(KubeconfigError::CurrentContextNotSet)?;
+    let context = kubeconfig.contexts.iter().find(|it| it.name == name).and_then(|it| it.context.as_ref());
+    let context = context.ok_or_else(|| KubeconfigError::LoadContext(name.to_owned()))?;
+    let cluster = kubeconfig.clusters.iter().find(|it| it.name == context.cluster).and_then(|it| it.cluster.as_ref());
+    let cluster = cluster.ok_or_else(|| KubeconfigError::LoadClusterOfContext(context.cluster.clone()))?;
+    let server = cluster.server.as_ref().ok_or(KubeconfigError::MissingClusterUrl)?;
+    let mut config = Config::new(server.parse().map_err(KubeconfigError::ParseClusterUrl)?);
+    let told = ExecAuthCluster::try_from(cluster)?;
+    // The client has read these before it came to the proxy.
+    let authorities = |pem: &Vec<u8>| CertificateDer::pem_slice_iter(pem).flatten().map(|it| it.to_vec()).collect();
+    config.root_cert = told.certificate_authority_data.as_ref().map(authorities);
+    config.default_namespace = context.namespace.clone().unwrap_or_else(|| "default".to_owned());
+    config.accept_invalid_certs = cluster.insecure_skip_tls_verify.unwrap_or(false);
+    config.disable_compression = cluster.disable_compression.unwrap_or(false);
+    config.tls_server_name = cluster.tls_server_name.clone();
+    let user = kubeconfig.auth_infos.iter().find(|it| Some(&it.name) == context.user.as_ref());
+    config.auth_info = user.and_then(|it| it.auth_info.clone()).unwrap_or_default();
+    if let Some(exec) = config.auth_info.exec.as_mut().filter(|it| it.provide_cluster_info) {
+        exec.cluster = Some(told);
+    }
+    Ok(config)
 }
 
 /// kube takes the process's provider of cryptography, and panics if several are built in and none is chosen. An application that has chosen is left alone.
