@@ -4,6 +4,7 @@ mod town;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use incumbent_client::client::{Client, Options};
@@ -22,7 +23,7 @@ use incumbent_store::watch::{CandidateTopic, Interest, Topic};
 use incumbent_testbed::{Certificates, Pair, Relay, Way};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use town::{Mood, Node, Town, bid, listen, put, session};
 
@@ -81,6 +82,38 @@ async fn when_a_node_dies_another_of_the_list_serves() {
     client.submit(put("b", "2")).await.expect("done by the other");
     let batch = watch.next().await.expect("told by the other");
     assert_eq!(batch.events[0].key().map(|it| &it[..]), Some(&b"b"[..]));
+}
+
+/// As a node does in the moment of its end: whom the kernel has taken in and nobody has met is reset, before a word or behind the greeting.
+#[tokio::test]
+async fn whom_a_node_resets_as_it_closes_is_served_by_another_and_hears_nothing_of_it() {
+    let town = Town::new();
+    let good = listen(&town, 1, Bounds::default()).await;
+    let closing = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = closing.local_addr().expect("bound").to_string();
+    let reset = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&reset);
+    let closes = tokio::spawn(async move {
+        loop {
+            let (mut line, _) = closing.accept().await.expect("accepts");
+            if count.fetch_add(1, Ordering::Relaxed) % 2 == 1 {
+                let _ = line.read(&mut [0; 4]).await;
+            }
+            line.set_zero_linger().expect("set");
+        }
+    });
+    for number in 0..20 {
+        // The one that closes is the first to be asked.
+        let client = Client::connect([address.clone(), good.address.clone()], options()).await.expect("connected to the other");
+        client.submit(put(&number.to_string(), "1")).await.expect("done by the other");
+    }
+    let looks = Client::start([address, good.address.clone()], options());
+    let shown = looks.ask(Query::Range(range_of_all()), Consistency::Linearizable).await.expect("asked");
+    let Answer::Items(items) = shown.answer else { panic!("{shown:?}") };
+    assert_eq!(items.items.len(), 20, "each was done once");
+    assert!(items.items.iter().all(|it| it.version == 1));
+    assert!(reset.load(Ordering::Relaxed) > 1, "both ways were tried");
+    closes.abort();
 }
 
 #[tokio::test]
