@@ -14,12 +14,12 @@ use incumbent_store::time::{Stamp, Time};
 use crate::replica::ClusterTime;
 
 /// A request for the log. Cluster time is the leader's to say, and stands beside it.
-pub(super) fn payload(request: Request, wall_ms: u64) -> Bytes {
+pub fn payload(request: Request, wall_ms: u64) -> Bytes {
     Entry::new(Stamp { at: Time::ZERO, wall_ms }, vec![request]).to_bytes().into()
 }
 
 /// Applies what [`payload`] has written: what came of it, and the revision after it. An error if this program cannot read it: then it must not go on, for it would not know what the others know.
-pub(super) fn apply(
+pub fn apply(
     store: &mut Store,
     at: ClusterTime,
     payload: &[u8],

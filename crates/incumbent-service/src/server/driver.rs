@@ -18,7 +18,7 @@ use incumbent_peer::packet::{Freight, Lane as LineLane};
 use incumbent_peer::switchboard::{Arrival, Known as PeerKnown, Lines, Security, Switchboard};
 use incumbent_protocol::protocol::NodeId;
 use incumbent_protocol::time::Instant;
-use incumbent_store::command::{Command, EndSession, Expire, Request};
+use incumbent_store::command::{Command, EndSession, Request};
 use incumbent_store::query::{Answer, Query};
 use incumbent_store::store::Store;
 use tokio::net::TcpListener;
@@ -30,6 +30,7 @@ use super::counter::{Calls, Counter, Notice};
 use super::desk::{Desk, Waiter};
 use super::disk::{self, DiskThread};
 use super::door::Guard;
+use super::expiry::Expiry;
 use super::handle::{Consistency, DiskStatus, End, Handle, NodeStatus, NotNow, Order, Outcome, Unanswered, Why};
 use super::inquiry;
 use super::keeper::{self, Keeper};
@@ -168,10 +169,7 @@ struct Driver {
     belfry: Belfry,
     notice: Arc<Notice>,
     unwatched: mpsc::UnboundedSender<u64>,
-    /// The proposal that time has passed, while it is under way.
-    expiring: Option<Tag>,
-    /// No such proposal before this: the last one was not taken.
-    expire_from: Instant,
+    expiry: Expiry,
     closing: Option<Closing>,
     end: Option<End>,
     roles: watch::Sender<Role>,
@@ -302,8 +300,7 @@ impl Driver {
             belfry: Belfry::new(),
             notice,
             unwatched: unwatched_in,
-            expiring: None,
-            expire_from: Instant::ZERO,
+            expiry: Expiry::default(),
             closing: None,
             end: None,
             roles,
@@ -386,8 +383,8 @@ impl Driver {
         }
         if self.expire_at(now).is_some_and(|at| at <= now) {
             let tag = self.desk.wait(Waiter::Nobody);
-            self.expiring = Some(tag);
-            self.propose(tag, Request::of(Command::Expire(Expire { limit: 0 })), Place::Here(self.role.term));
+            let (request, place) = self.expiry.propose(tag, self.role);
+            self.propose(tag, request, place);
         }
         self.close_if_done(now);
     }
@@ -639,19 +636,15 @@ impl Driver {
 
     /// When the leader is to say that time has passed.
     fn expire_at(&self, now: Instant) -> Option<Instant> {
-        if self.expiring.is_some() || !self.role.leads || self.closing.is_some() {
+        if self.closing.is_some() {
             return None;
         }
-        let expiry = self.store.expiry()?;
-        let left = expiry.as_nanos().saturating_sub(self.replica.cluster_time(now)?.0);
-        Some((now + Duration::from_nanos(left)).max(self.expire_from))
+        self.expiry.due(now, self.role, &self.replica, &self.store)
     }
 
-    /// The proposal was not taken, or nobody knows: another is made, though not at once.
+    /// The proposal was not taken, or nobody knows.
     fn forget_expiry(&mut self, tag: Tag) {
-        if self.expiring.take_if(|it| *it == tag).is_some() {
-            self.expire_from = clock::now() + self.settings.election_timeout();
-        }
+        self.expiry.failed(tag, clock::now(), self.settings.election_timeout());
     }
 
     // The end.

@@ -30,7 +30,7 @@
 //! Left out: dialects of other services, which use a [`Handle`].
 
 mod administration;
-mod apply;
+pub mod apply;
 mod backup;
 mod config;
 mod counter;
@@ -38,6 +38,7 @@ mod desk;
 mod disk;
 mod door;
 mod driver;
+pub mod expiry;
 mod gate;
 mod handle;
 mod inquiry;

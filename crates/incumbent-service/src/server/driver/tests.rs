@@ -1,5 +1,6 @@
 //! What a driver makes of a replica's wishes, step by step.
 
+use incumbent_store::command::Expire;
 use incumbent_store::query::AskStatus;
 
 use super::*;

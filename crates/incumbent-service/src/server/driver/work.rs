@@ -92,7 +92,7 @@ impl Driver {
         let Ok((result, revision)) = apply::apply(&mut self.store, at, &item.payload, events) else { return self.halt(index) };
         if let Some(tag) = item.tag {
             match &result {
-                Ok(_) => drop(self.expiring.take_if(|it| *it == tag)),
+                Ok(_) => self.expiry.applied(tag),
                 // Whatever the reason: not again at once, or the log would be full of it.
                 Err(_) => self.forget_expiry(tag),
             }
