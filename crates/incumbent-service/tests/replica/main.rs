@@ -6,10 +6,12 @@
 
 mod scenarios;
 mod slowness;
+mod stores;
 mod strangers;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, PoisonError};
 
 use incumbent_service::replica::{ReadSettings, Settings};
 
@@ -75,7 +77,7 @@ fn recover(world: &mut World) {
 }
 
 /// Lives through one seed; if something is wrong, says what, and what happened before it.
-fn judge(seed: u64) -> Result<World, String> {
+fn judge(seed: u64, live: fn(u64, bool) -> World) -> Result<World, String> {
     let first = catch_unwind(AssertUnwindSafe(|| live(seed, false)));
     match first {
         Ok(world) if world.wrong.is_none() => Ok(world),
@@ -92,28 +94,39 @@ fn judge(seed: u64) -> Result<World, String> {
     }
 }
 
-#[test]
-fn whatever_fails_nothing_decided_is_lost_and_what_is_healed_decides_again() {
-    let seeds: u64 = std::env::var("INCUMBENT_SEEDS").ok().and_then(|it| it.parse().ok()).unwrap_or(240);
-    let halves = std::thread::scope(|scope| {
-        let half = |half: u64| scope.spawn(move || (0..seeds).filter(|seed| seed % 2 == half).map(judge).collect::<Vec<_>>());
-        [half(0), half(1)].map(|it| it.join().expect("a seed's panic is caught"))
-    });
-    let mut sum = world::Counts::default();
-    let mut wrong = Vec::new();
-    let mut healed_in = Vec::new();
-    for result in halves.into_iter().flatten() {
-        match result {
-            Ok(world) => {
-                healed_in.push(world.counts.healed_in / MILLISECOND);
-                sum.add(&world);
-            }
-            Err(what) => wrong.push(what),
+/// Lives through many seeds, on two threads. All must be well; each world is shown, and forgotten.
+fn sweep(seeds: u64, live: fn(u64, bool) -> World, mut show: impl FnMut(&World) + Send) {
+    let seeds: u64 = std::env::var("INCUMBENT_SEEDS").ok().and_then(|it| it.parse().ok()).unwrap_or(seeds);
+    let shown = Mutex::new((&mut show, Vec::new()));
+    std::thread::scope(|scope| {
+        for half in 0..2 {
+            let shown = &shown;
+            scope.spawn(move || {
+                for seed in (0..seeds).filter(|seed| seed % 2 == half) {
+                    let judged = judge(seed, live);
+                    let mut shown = shown.lock().unwrap_or_else(PoisonError::into_inner);
+                    match judged {
+                        Ok(world) => (shown.0)(&world),
+                        Err(what) => shown.1.push(what),
+                    }
+                }
+            });
         }
-    }
+    });
+    let wrong = shown.into_inner().unwrap_or_else(PoisonError::into_inner).1;
     let all: Vec<&str> = wrong.iter().filter_map(|it| it.lines().next()).collect();
     let first = wrong.first().map_or("", |it| it.as_str());
     assert!(wrong.is_empty(), "{} of {seeds} seeds:\n{}\n\n{first}", wrong.len(), all.join("\n"));
+}
+
+#[test]
+fn whatever_fails_nothing_decided_is_lost_and_what_is_healed_decides_again() {
+    let mut sum = world::Counts::default();
+    let mut healed_in = Vec::new();
+    sweep(240, live, |world| {
+        healed_in.push(world.counts.healed_in / MILLISECOND);
+        sum.add(world);
+    });
     healed_in.sort_unstable();
     let slow = healed_in[healed_in.len() * 99 / 100];
     // Nodes that were long without a leader wait longer before they stand.

@@ -1,25 +1,32 @@
 //! A world of replicas made from a seed: network, disks, clocks, clients and faults. The same seed is the same world.
 //!
+//! Its nodes replicate a register, and a real store beside it if that is wanted; who uses the store is in `town`.
 //! Faults rage first; then everything is healed, and the cluster must decide again, soon, and keep its leader. Oracles judge every event.
 
 pub(crate) mod disk;
 pub(crate) mod faults;
 pub(crate) mod machine;
 pub(crate) mod oracle;
+pub(crate) mod town;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 use incumbent_protocol::chance::Chance;
 use incumbent_protocol::protocol::{NodeId, Term};
 use incumbent_protocol::time::Instant;
-use incumbent_service::replica::{Content, Effect, Index, Input, Mark, Place, Recovered, Replica, Roll, Settings, Snapshot, Tag};
+use incumbent_service::replica::{
+    Content, Effect, Index, Input, Mark, Place, Recovered, Replica, Role, Roll, Settings, Snapshot, Tag,
+};
+use incumbent_service::server::expiry::Expiry;
 
 use self::disk::Disk;
 use self::faults::Fault;
-use self::machine::{Machine, fold, fold_bytes};
+use self::machine::{Machine, Replicated, fold, fold_bytes};
 use self::oracle::Oracle;
+use self::town::client::{Answer, Matter};
+use self::town::{Scene, Town};
 
 /// True time in nanoseconds, which no replica ever sees.
 pub(crate) type Moment = u64;
@@ -51,6 +58,9 @@ pub(crate) struct World {
     pub(crate) busy: u32,
     /// All that was sent, if somebody wants it.
     pub(crate) letters: Option<Vec<Letter>>,
+    replicated: Replicated,
+    /// Those who use the stores.
+    pub(crate) town: Option<Box<Town>>,
 }
 
 /// Who sent what to whom.
@@ -75,6 +85,9 @@ pub(crate) struct Node {
     pub(crate) sync_takes: Duration,
     last_sync: Moment,
     wake_at: Moment,
+    pub(crate) role: Role,
+    expiry: Expiry,
+    expire_at: Moment,
 }
 
 #[derive(Clone)]
@@ -134,12 +147,20 @@ pub(crate) enum Event {
     Given { node: NodeId, life: u64, input: Input },
     Operate,
     Fault(Fault),
+    Town(Scene),
 }
 
 struct Operation {
     id: u64,
     kind: Kind,
     floor: u64,
+    asked: Option<Asked>,
+}
+
+/// By whom something was asked, and whether that is who leads.
+struct Asked {
+    matter: Matter,
+    look: Option<String>,
 }
 
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -159,16 +180,25 @@ impl Node {
         let elapsed = i128::from(instant.as_nanos()) - i128::from(self.clock_start);
         (elapsed.max(0) * 1_000_000 / i128::from(1_000_000 + self.drift_ppm)) as u64 + 1
     }
+
+    /// When this node is to say that time has passed, if it leads.
+    fn expiry_due(&self, clock: Instant) -> Option<Instant> {
+        self.expiry.due(clock, self.role, self.replica.as_ref()?, self.machine.store.as_ref()?)
+    }
 }
 
 impl World {
     /// `voters` nodes that form a cluster, and `spares` that wait to be added.
     pub(crate) fn new(seed: u64, voters: u32, spares: u32, settings: Settings) -> World {
+        World::replicating(Replicated::Register, seed, voters, spares, settings)
+    }
+
+    pub(crate) fn replicating(replicated: Replicated, seed: u64, voters: u32, spares: u32, settings: Settings) -> World {
         let mut chance = Chance::new(seed);
         let roll = Roll::of((0..voters).map(NodeId)).expect("some voters");
         let node = |id| {
             let recovered = if id < voters { Recovered::birth(roll.clone()) } else { Recovered::nothing() };
-            let born = if id < voters { Machine::born() } else { Machine::default() };
+            let born = if id < voters { Machine::born(replicated) } else { Machine::nothing(replicated) };
             Node {
                 id: NodeId(id),
                 replica: None,
@@ -183,6 +213,9 @@ impl World {
                 sync_takes: Duration::ZERO,
                 last_sync: 0,
                 wake_at: 0,
+                role: Role { term: Term(0), leader: None, leads: false },
+                expiry: Expiry::default(),
+                expire_at: Moment::MAX,
             }
         };
         let nodes = (0..voters + spares).map(node).collect();
@@ -205,6 +238,8 @@ impl World {
             wrong: None,
             busy: 0,
             letters: None,
+            replicated,
+            town: None,
         };
         for id in 0..voters + spares {
             world.start(NodeId(id));
@@ -228,21 +263,33 @@ impl World {
 
     /// No further client comes.
     pub(crate) fn silence_clients(&mut self) {
-        self.queue.retain(|_, event| !matches!(event, Event::Operate));
+        self.queue.retain(|_, event| !matches!(event, Event::Operate | Event::Town(Scene::Beat { .. })));
     }
 
     pub(crate) fn start(&mut self, id: NodeId) {
-        let (seed, now, settings) = (self.seed, self.now, self.settings.clone());
+        let (seed, now, settings, replicated) = (self.seed, self.now, self.settings.clone(), self.replicated);
         let run = self.chance.bits();
         let node = self.node(id);
         if node.replica.is_some() {
             return;
         }
         node.life += 1;
-        node.machine = if node.disk.snapshot.index == 0 { Machine::default() } else { Machine::load(node.disk.state.clone()) };
+        let machine = if node.disk.snapshot.index == 0 {
+            Ok(Machine::nothing(replicated))
+        } else {
+            Machine::load(node.disk.state.clone(), replicated)
+        };
+        (node.expiry, node.expire_at) = (Expiry::default(), Moment::MAX);
+        match machine {
+            Ok(machine) => node.machine = machine,
+            Err(why) => return self.wrong = Some(format!("{id} cannot read its own snapshot: {why}")),
+        }
         let started = Replica::start(id, run, seed, settings, node.disk.recover(), node.clock(now));
         match started {
-            Ok(replica) => node.replica = Some(replica),
+            Ok(replica) => {
+                node.role = replica.view().role;
+                node.replica = Some(replica);
+            }
             Err(why) => self.wrong = Some(format!("{id} does not start from its own disk: {why:?}")),
         }
         self.note(|| format!("{id} starts"));
@@ -330,6 +377,7 @@ impl World {
             }
             Event::Operate => self.operate(),
             Event::Fault(fault) => faults::strike(self, fault),
+            Event::Town(scene) => self.act(scene),
         }
     }
 
@@ -339,6 +387,7 @@ impl World {
             Event::Wake { node, .. } | Event::Synced { node, .. } | Event::Saved { node, .. } | Event::Given { node, .. } => {
                 *node
             }
+            Event::Town(scene) => scene.node()?,
             Event::Operate | Event::Fault(_) => return None,
         };
         let until = self.node(node).paused_until;
@@ -381,7 +430,7 @@ impl World {
         }
         self.last_operation += 1;
         let (tag, id) = (Tag(self.last_operation), self.last_operation);
-        self.operations.insert((at, tag), Operation { id, kind, floor });
+        self.operations.insert((at, tag), Operation { id, kind, floor, asked: None });
         Some((tag, id))
     }
 
@@ -429,6 +478,7 @@ impl World {
                 self.schedule(at, Event::Wake { node: id, life });
             }
         }
+        self.expect_expiry(id);
     }
 
     fn carry_out(&mut self, id: NodeId, life: u64, replica: &Replica, effect: Effect) -> Result<(), String> {
@@ -443,6 +493,9 @@ impl World {
             }
             Effect::Write(write) => {
                 self.oracle.on_write(id, &write.entries)?;
+                if let Some(town) = &mut self.town {
+                    town.on_write(&write.entries, self.now);
+                }
                 self.counts.writes += 1;
                 let mark = write.mark;
                 node.disk.write(write);
@@ -458,14 +511,25 @@ impl World {
                 for entry in &entries {
                     self.oracle.on_commit(id, entry)?;
                     let node = &mut self.nodes[id.0 as usize];
-                    let versions = node.machine.apply(entry)?;
+                    let applied = node.machine.apply(entry)?;
                     self.oracle.on_applied(id, entry.index, node.machine.digest)?;
+                    if let (Some(town), Some(store)) = (&mut self.town, &node.machine.store) {
+                        town.on_applied(entry, &applied, store, self.now)?;
+                    }
                     match &entry.content {
                         Content::Batch { items, .. } => {
-                            for (item, version) in items.iter().zip(versions) {
-                                if let Some(operation) = item.tag.and_then(|tag| self.operations.remove(&(id, tag))) {
-                                    self.counts.done += 1;
-                                    self.oracle.on_answer(&format!("write {}", operation.id), operation.floor, version, true)?;
+                            for (at, (item, version)) in items.iter().zip(&applied.versions).enumerate() {
+                                let Some(tag) = item.tag else { continue };
+                                let outcome = applied.outcomes.get(at).cloned();
+                                if outcome.as_ref().is_some_and(|it| it.refusal.is_some()) {
+                                    self.forget_expiry(id, tag);
+                                }
+                                self.node(id).expiry.applied(tag);
+                                let Some(operation) = self.operations.remove(&(id, tag)) else { continue };
+                                self.counts.done += 1;
+                                self.oracle.on_answer(&format!("write {}", operation.id), operation.floor, *version, true)?;
+                                if let (Some(asked), Some(outcome)) = (operation.asked, outcome) {
+                                    self.answer(asked.matter, Answer::Outcome(outcome));
                                 }
                             }
                         }
@@ -487,18 +551,29 @@ impl World {
                 }
                 self.counts.reads += 1;
                 self.oracle.on_answer(&format!("read {} at {id}", operation.id), operation.floor, node.machine.version, false)?;
+                if let (Some(Asked { matter, look: Some(election) }), Some(store)) = (operation.asked, &node.machine.store) {
+                    let board = town::look(store, &election);
+                    self.town.iter_mut().for_each(|it| it.tally.looks += 1);
+                    self.answer(matter, board);
+                }
             }
             Effect::Reject { tag, .. } => {
                 self.counts.refused += 1;
-                if let Some(operation) = self.operations.remove(&(id, tag))
-                    && operation.kind == Kind::Write
-                {
+                self.forget_expiry(id, tag);
+                let Some(operation) = self.operations.remove(&(id, tag)) else { return Ok(()) };
+                if operation.kind == Kind::Write {
                     self.oracle.on_refused(operation.id)?;
+                }
+                if let Some(asked) = operation.asked {
+                    self.answer(asked.matter, Answer::Perhaps);
                 }
             }
             Effect::Unknown { tag } => {
                 self.counts.unknown += 1;
-                self.operations.remove(&(id, tag));
+                self.forget_expiry(id, tag);
+                if let Some(asked) = self.operations.remove(&(id, tag)).and_then(|it| it.asked) {
+                    self.answer(asked.matter, Answer::Perhaps);
+                }
             }
             Effect::TakeSnapshot(snapshot) => {
                 if node.machine.applied != snapshot.index {
@@ -508,6 +583,9 @@ impl World {
                     ));
                 }
                 self.counts.snapshots_taken += 1;
+                if let (Some(town), Some(store)) = (&mut self.town, &node.machine.store) {
+                    town.on_store(snapshot.index, store)?;
+                }
                 let state = node.machine.save();
                 let delay = self.chance.below(20 * MILLISECOND);
                 // A disk may be full for a while.
@@ -543,14 +621,18 @@ impl World {
             }
             Effect::Install(snapshot) => {
                 self.counts.installs += 1;
-                node.machine = Machine::load(node.disk.state.clone());
+                node.machine = Machine::load(node.disk.state.clone(), self.replicated)?;
                 if node.machine.applied != snapshot.index {
                     return Err(format!("{id} installs {} and its state is that of {}", snapshot.index, node.machine.applied));
                 }
                 self.oracle.on_applied(id, snapshot.index, node.machine.digest)?;
+                if let (Some(town), Some(store)) = (&mut self.town, &node.machine.store) {
+                    town.on_store(snapshot.index, store)?;
+                }
             }
             Effect::Role(role) => {
                 self.counts.roles += 1;
+                node.role = role;
                 if role.leads {
                     self.oracle.on_leader(id, life, replica)?;
                 }
@@ -559,6 +641,14 @@ impl World {
             Effect::Halt { index } => return Err(format!("{id} cannot read entry {index}")),
         }
         Ok(())
+    }
+
+    /// That time has passed was not taken, or nobody knows, if that was it.
+    fn forget_expiry(&mut self, id: NodeId, tag: Tag) {
+        let (now, wait) = (self.now, self.settings.election_timeout());
+        let node = self.node(id);
+        let clock = node.clock(now);
+        node.expiry.failed(tag, clock, wait);
     }
 
     fn post(&mut self, from: NodeId, to: NodeId, bytes: Bytes) {
@@ -633,6 +723,11 @@ impl Network {
         let delay = (Duration::from_micros(50), Duration::from_micros(500));
         Network { cut: BTreeSet::new(), loss_ppm: 0, double_ppm: 0, delay }
     }
+}
+
+/// The number in front of a payload: no two proposals have the same.
+pub(crate) fn number(payload: &Bytes) -> u64 {
+    payload.clone().get_u64()
 }
 
 fn brief(text: &str) -> String {
