@@ -46,6 +46,8 @@ pub(crate) struct Session {
     pub(crate) ends_with_connection: bool,
     /// Which connection speaks for it; 0 is the one that it was opened on.
     pub(crate) binding: u64,
+    /// The revision at which it was opened; 0 if that was not noted, as in snapshots of before.
+    pub(crate) opened: u64,
     pub(crate) ending: Option<Ending>,
 }
 
@@ -138,6 +140,7 @@ impl Sessions {
                 owner: wanted.owner.as_str().into(),
                 ends_with_connection: wanted.ends_with_connection,
                 binding: 0,
+                opened: revision,
                 ending: None,
             },
         );
@@ -171,6 +174,12 @@ impl Sessions {
             session.deadline = deadline;
         }
         true
+    }
+
+    /// Whether a session was opened before another one.
+    pub(crate) fn is_before(&self, id: u64, other: u64) -> bool {
+        let opened = |id| self.sessions.get(&id).map_or(0, |it| it.opened);
+        opened(id) < opened(other)
     }
 
     /// Another connection speaks for it. False if it is gone.

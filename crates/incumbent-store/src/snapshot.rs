@@ -103,6 +103,8 @@ struct SavedSession {
     unclean: bool,
     #[prost(uint64, tag = "9")]
     binding: u64,
+    #[prost(uint64, tag = "10")]
+    opened: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, prost::Message)]
@@ -266,6 +268,7 @@ impl Store {
                     owner: saved.owner.into(),
                     ends_with_connection: saved.ends_with_connection,
                     binding: saved.binding,
+                    opened: saved.opened,
                     ending: ending.map(|reason| Ending { reason: reason.into(), unclean }),
                 };
                 self.sessions.restore(saved.session, session);
@@ -348,6 +351,7 @@ fn saved_session(id: u64, session: &Session) -> SavedSession {
         ending: session.ending.as_ref().map(|it| it.reason.as_ref().into()),
         unclean: session.ending.as_ref().is_some_and(|it| it.unclean),
         binding: session.binding,
+        opened: session.opened,
     }
 }
 

@@ -6,6 +6,7 @@
 mod scene;
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use incumbent_store::command::*;
 use incumbent_store::limits::Limits;
@@ -24,6 +25,7 @@ const SESSIONS: std::ops::Range<u64> = 100..104;
 struct Model {
     now: u64,
     arrivals: u64,
+    opened: u64,
     sessions: Vec<Session>,
     rooms: Vec<Room>,
 }
@@ -36,6 +38,8 @@ struct Session {
     deadline: u64,
     /// How often it was bound.
     bindings: usize,
+    /// How many were opened before it.
+    opened: u64,
 }
 
 #[derive(Clone)]
@@ -87,6 +91,7 @@ impl Model {
         let (now, arrival) = (self.now, self.arrivals);
         self.arrivals += 1;
         let alive: Vec<u64> = self.sessions.iter().map(|it| it.id).collect();
+        let opened: BTreeMap<u64, u64> = self.sessions.iter().map(|it| (it.id, it.opened)).collect();
         let room = self.room(&bid.election);
         if room.holders.is_empty() && room.line.is_empty() && room.reserved.is_empty() {
             room.seats = 0;
@@ -96,6 +101,12 @@ impl Model {
             return false;
         }
         room.seats = seats;
+        let waits = room.line.iter().find(|it| it.identity == bid.identity).map(|it| it.session);
+        let goes_with = room.holders.iter().find(|it| it.0 == bid.identity).map(|it| it.1).or(waits);
+        if goes_with.is_some_and(|it| opened.get(&bid.session) < opened.get(&it)) {
+            self.keep_alive(bid.session);
+            return true;
+        }
         match room.holders.iter_mut().find(|it| it.0 == bid.identity) {
             Some(own) => own.1 = bid.session,
             None => {
@@ -304,17 +315,19 @@ impl Trial {
     fn open(&mut self, id: u64, a: u8, b: u8) {
         let (ttl_ms, lock_delay_ms) = (100 + u64::from(a) * 70, if b.is_multiple_of(3) { 200 } else { 0 });
         self.model.now = self.scene.at.as_nanos();
-        let fresh = Session { id, ttl_ms, lock_delay_ms, deadline: self.model.deadline(ttl_ms), bindings: 0 };
+        let fresh =
+            Session { id, ttl_ms, lock_delay_ms, deadline: self.model.deadline(ttl_ms), bindings: 0, opened: self.model.opened };
         let expected = match self.model.session(id) {
             Some(open) => {
                 let same = open.ttl_ms == ttl_ms && open.lock_delay_ms == lock_delay_ms;
                 if same {
-                    *open = Session { bindings: open.bindings, ..fresh };
+                    *open = Session { bindings: open.bindings, opened: open.opened, ..fresh };
                 }
                 same
             }
             None => {
                 self.model.sessions.push(fresh);
+                self.model.opened += 1;
                 true
             }
         };

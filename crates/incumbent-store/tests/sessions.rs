@@ -124,6 +124,35 @@ fn what_was_lost_with_a_session_is_not_found_again_with_another() {
 }
 
 /// A connection that was left is closed late, by a network that had kept the news: the session has moved on, and stays.
+/// C76: its process was killed, and the next one has taken the same name.
+#[test]
+fn a_late_bid_of_a_former_life_does_not_take_the_seat_from_the_next() {
+    let mut scene = Scene::new();
+    let former = scene.open(1_000);
+    let late = bid(former, "e", "web-1");
+    let next = scene.open(10_000);
+    let other = scene.open(10_000);
+    let token = scene.win(bid(next, "e", "web-1"));
+    scene.wait(bid(other, "e", "web-2"));
+    let told = scene.wait(late.clone());
+    assert_eq!((told.place, told.leader.map(|it| it.session)), (0, Some(next)), "it is told who has the seat");
+    scene.pass_ms(2_000);
+    scene.expire();
+    assert_eq!(scene.leaders("e"), [("web-1".to_owned(), token)], "the former session has ended, and the next lives");
+    // Nor a place in the line.
+    let former = scene.open(1_000);
+    let next = scene.open(10_000);
+    scene.wait(bid(next, "e", "web-3"));
+    assert_eq!(scene.wait(bid(former, "e", "web-3")).place, 2);
+    scene.pass_ms(2_000);
+    scene.expire();
+    assert_eq!(scene.look("e").candidates.len(), 2);
+    // Who comes back with a newer one goes with it.
+    let newer = scene.open(10_000);
+    assert_eq!(scene.win(bid(newer, "e", "web-1")), token);
+    assert_eq!(scene.look("e").leaders[0].session, newer);
+}
+
 #[test]
 fn a_late_end_of_a_connection_does_not_end_what_has_moved_to_another() {
     let mut scene = Scene::new();

@@ -60,6 +60,9 @@ impl Room<'_> {
             return Err(Refusal::SeatsDiffer(self.election.seats));
         }
         self.end_former(&bid.identity);
+        if self.has_moved_on(&bid.identity, bid.session) {
+            return Ok(self.in_line(&bid.identity));
+        }
         if let Some(at) = self.election.holders.iter().position(|it| it.identity == bid.identity) {
             return Ok(self.claim_again(at, bid.session));
         }
@@ -101,6 +104,14 @@ impl Room<'_> {
         {
             self.vacate(token, &Parting { reason: &ending.reason, to: "", unclean: ending.unclean });
         }
+    }
+
+    /// A candidate that has come back with a newer session does not go with an older one again: who was killed may have asked for the seat, and that may arrive when the next process of the
+    /// same identity has it. It would be lost with a session that nobody keeps alive, while its holder keeps another.
+    fn has_moved_on(&self, identity: &str, session: u64) -> bool {
+        let holds = self.election.holders.iter().find(|it| it.identity == identity).map(|it| it.session);
+        let now = holds.or_else(|| self.election.line.find(identity).map(|it| it.session));
+        now.is_some_and(|now| now != session && self.sessions.is_before(session, now))
     }
 
     fn claim_again(&mut self, at: usize, session: u64) -> Reply {
