@@ -132,8 +132,18 @@ fn whatever_fails_nothing_decided_is_lost_and_what_is_healed_decides_again() {
     // Nodes that were long without a leader wait longer before they stand.
     assert!(slow * MILLISECOND <= 4 * timeout(), "LV1: one in a hundred needs {slow} ms after all was healed");
     // Or all of this would have shown nothing.
-    let each =
-        [sum.done, sum.reads, sum.unknown, sum.refused, sum.snapshots_taken, sum.installs, sum.crashes, sum.changes, sum.joint];
+    let each = [
+        sum.done,
+        sum.reads,
+        sum.unknown,
+        sum.refused,
+        sum.snapshots_taken,
+        sum.installs,
+        sum.crashes,
+        sum.between,
+        sum.changes,
+        sum.joint,
+    ];
     assert!(each.iter().all(|count| *count > 0), "something never happened: {sum:?}");
     assert!(sum.reads > sum.done / 2 && sum.done > sum.refused, "too little has come about: {sum:?}");
     let (half, all) = (healed_in[healed_in.len() / 2], healed_in[healed_in.len() - 1]);

@@ -69,7 +69,7 @@ fn calm_down(world: &mut World) {
 fn whatever_fails_no_session_ends_early_no_request_happens_twice_and_no_watcher_misses_anything() {
     let mut sum = Tally::default();
     let mut installs = 0;
-    sweep(150, live, |world| {
+    sweep(120, live, |world| {
         sum.add(world);
         installs += world.counts.installs;
     });

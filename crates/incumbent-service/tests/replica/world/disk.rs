@@ -1,4 +1,7 @@
 //! A disk that keeps what was synced, and after a crash perhaps some of what was not: a prefix of it, never a hole.
+//!
+//! As in a node's directory, a snapshot from another node takes the place of the one before as soon as it is whole, and the log begins anew behind it by a write of its own: a crash may come
+//! between the two. Left out: damage, which is `src/log/tests`.
 
 use std::collections::VecDeque;
 
@@ -19,6 +22,8 @@ pub(crate) struct Disk {
     /// What has come of a snapshot. It stays after a crash, as it is told by its extent.
     arriving: Option<(Snapshot, Extent, Vec<u8>)>,
     arrived: Option<(Snapshot, Bytes)>,
+    /// A snapshot from another node is in place, and the log has not begun anew behind it.
+    pub(crate) between: bool,
     /// The snapshot that others are being sent, also when a newer one has taken its place.
     reading: Option<(Index, Bytes)>,
 }
@@ -26,12 +31,37 @@ pub(crate) struct Disk {
 impl Disk {
     pub(crate) fn new(recovered: Recovered, state: Bytes) -> Disk {
         let Recovered { vote, snapshot, entries, .. } = recovered;
-        Disk { vote, snapshot, state, entries, pending: VecDeque::new(), arriving: None, arrived: None, reading: None }
+        Disk {
+            vote,
+            snapshot,
+            state,
+            entries,
+            pending: VecDeque::new(),
+            arriving: None,
+            arrived: None,
+            between: false,
+            reading: None,
+        }
     }
 
-    pub(crate) fn recover(&self) -> Recovered {
-        let (vote, snapshot, entries) = (self.vote, self.snapshot.clone(), self.entries.clone());
+    /// What a node starts from. A log that does not lead to the snapshot begins anew behind it.
+    pub(crate) fn recover(&mut self) -> Recovered {
+        let Snapshot { index, term, .. } = self.snapshot;
+        let begins_before = self.entries.first().is_some_and(|it| it.index <= index);
+        if begins_before && !self.entries.iter().any(|it| (it.index, it.term) == (index, term)) {
+            self.entries.clear();
+        }
+        self.between = false;
+        // A commit goes with the entries that it speaks of.
+        let commit = self.vote.commit.clamp(index, self.last());
+        let (vote, snapshot, entries) = (Vote { commit, ..self.vote }, self.snapshot.clone(), self.entries.clone());
         Recovered { vote, snapshot, extent: extent(&self.state), entries }
+    }
+
+    /// What cannot be taken back. A snapshot of a later term stands for that term, too.
+    pub(crate) fn promised(&self) -> Vote {
+        let term = self.snapshot.term;
+        if term > self.vote.term { Vote { term, candidate: None, ..self.vote } } else { self.vote }
     }
 
     pub(crate) fn last(&self) -> Index {
@@ -63,16 +93,18 @@ impl Disk {
             let kept = chance.below(bytes.len() as u64 + 1) as usize;
             bytes.truncate(kept);
         }
-        self.arrived = None;
+        // What was whole is there, and not in its place.
+        if let Some((snapshot, bytes)) = self.arrived.take() {
+            self.arriving = Some((snapshot, extent(&bytes), bytes.to_vec()));
+        }
         self.reading = None;
     }
 
     fn keep(&mut self, write: Write) {
         if write.reset.is_some() {
-            let (snapshot, state) = self.arrived.take().expect("a snapshot is stored before it takes the log's place");
-            assert_eq!(Some(&snapshot), write.reset.as_ref());
-            (self.snapshot, self.state) = (snapshot, state);
+            assert_eq!(Some(&self.snapshot), write.reset.as_ref(), "a snapshot is in place before the log begins anew");
             self.entries.clear();
+            self.between = false;
         }
         if let Some(first) = write.entries.first() {
             self.entries.retain(|it| it.index < first.index);
@@ -81,6 +113,14 @@ impl Disk {
         if let Some(vote) = write.vote {
             self.vote = vote;
         }
+    }
+
+    /// What has come whole takes its place, unless a newer one has. False if it is not there.
+    pub(crate) fn settle(&mut self) -> bool {
+        let Some((snapshot, state)) = self.arrived.take().filter(|(it, _)| it.index > self.snapshot.index) else { return false };
+        (self.snapshot, self.state) = (snapshot, state);
+        self.between = true;
+        true
     }
 
     pub(crate) fn save(&mut self, snapshot: Snapshot, state: Bytes) {

@@ -11,6 +11,8 @@ use super::{Event, MILLISECOND, Network, World};
 pub(crate) enum Fault {
     /// Something, and then the next.
     Any,
+    /// This one now, and it is back soon.
+    Kill(NodeId),
     Start(NodeId),
     Reconnect(Vec<(NodeId, NodeId)>),
     Calm,
@@ -24,6 +26,11 @@ pub(crate) fn strike(world: &mut World, fault: Fault) {
             let pause = world.chance.between(Duration::from_millis(10), Duration::from_millis(250));
             world.schedule(world.now + pause.as_nanos() as u64, Event::Fault(Fault::Any));
             any(world);
+        }
+        Fault::Kill(id) => {
+            world.kill(id);
+            let later = world.now + world.chance.below(300 * MILLISECOND);
+            world.schedule(later, Event::Fault(Fault::Start(id)));
         }
         Fault::Start(id) => world.start(id),
         Fault::Reconnect(links) => {
@@ -82,6 +89,14 @@ fn any(world: &mut World) {
                 world.schedule(later, Event::Fault(Fault::Recover(leader)));
             }
         }
+    }
+}
+
+/// A snapshot from another node is in place, and the log will begin anew behind it in a moment: few crashes would come just then by chance.
+pub(crate) fn tempt(world: &mut World, id: NodeId) {
+    if world.storms() && world.chance.happens(300_000) {
+        let at = world.now + world.chance.below(MILLISECOND);
+        world.schedule(at, Event::Fault(Fault::Kill(id)));
     }
 }
 

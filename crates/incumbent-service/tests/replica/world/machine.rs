@@ -18,7 +18,7 @@ use incumbent_store::store::Store;
 const STATE_BYTES: usize = 2_500;
 
 /// Little of everything, so that what is too much happens: events are dropped, and sessions end over several entries.
-pub(crate) const LIMITS: Limits = Limits { events_max: 120, ended_at_once_max: 3, ..Limits::STANDARD };
+pub(crate) const LIMITS: Limits = Limits { events_max: 60, ended_at_once_max: 3, ..Limits::STANDARD };
 
 /// What the nodes of a world replicate.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

@@ -108,6 +108,8 @@ pub(crate) struct Counts {
     pub(crate) snapshots_taken: u64,
     pub(crate) installs: u64,
     pub(crate) crashes: u64,
+    /// Crashes after a snapshot was in place and before the log began anew behind it.
+    pub(crate) between: u64,
     pub(crate) changes: u64,
     pub(crate) joint: u64,
     /// How long it took to decide something after all was healed.
@@ -132,6 +134,7 @@ impl Counts {
         self.snapshots_taken += one.snapshots_taken;
         self.installs += one.installs;
         self.crashes += one.crashes;
+        self.between += one.between;
         self.changes += one.changes;
         self.joint += one.joint;
         self.healed_in = self.healed_in.max(one.healed_in);
@@ -261,6 +264,11 @@ impl World {
         self.queue.retain(|_, event| !matches!(event, Event::Fault(_)));
     }
 
+    /// Whether more faults are to come.
+    fn storms(&self) -> bool {
+        self.queue.values().any(|event| matches!(event, Event::Fault(Fault::Any)))
+    }
+
     /// No further client comes.
     pub(crate) fn silence_clients(&mut self) {
         self.queue.retain(|_, event| !matches!(event, Event::Operate | Event::Town(Scene::Beat { .. })));
@@ -316,7 +324,9 @@ impl World {
         }
         node.gathered.clear();
         node.disk.crash(&mut chance);
+        let between = node.disk.between;
         self.counts.crashes += 1;
+        self.counts.between += u64::from(between);
         self.operations.retain(|(at, _), _| *at != id);
         self.note(|| format!("{id} is killed"));
     }
@@ -371,8 +381,11 @@ impl World {
                 }
             }
             Event::Given { node, life, input } => {
-                if self.node(node).life == life {
-                    self.step(node, input);
+                if self.node(node).life == life && self.node(node).replica.is_some() {
+                    let Input::Stored { index, whole: true } = input else { return self.step(node, input) };
+                    let whole = self.node(node).disk.settle();
+                    faults::tempt(self, node);
+                    self.step(node, Input::Stored { index, whole });
                 }
             }
             Event::Operate => self.operate(),

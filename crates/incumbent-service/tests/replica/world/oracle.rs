@@ -142,7 +142,7 @@ impl Oracle {
 
     /// S5: nothing is promised that the disk could forget.
     pub(crate) fn on_send(&self, node: NodeId, to: NodeId, bytes: &Bytes, disk: &Disk) -> Result<(), String> {
-        let vote = disk.vote;
+        let vote = disk.promised();
         let kept = match promise(bytes) {
             None => true,
             Some(Promise::Vote(term)) => vote.term > term || (vote.term == term && vote.candidate == Some(to)),
