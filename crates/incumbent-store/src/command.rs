@@ -186,8 +186,8 @@ pub struct Expire {
 /// Takes a free seat, or a place in the line. Also keeps the session alive. Repeated, it answers how things stand: a candidate has one place.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Campaign {
-    /// The candidate goes with this session. One that comes back with a newer session is the same candidate still, and goes with that one; with an older one it does not: that is a bid of its
-    /// former life which comes late, and is answered as to one that waits.
+    /// The candidate goes with this session. One that comes back with a newer session is the same candidate still, and goes with that one: its place stays, and so does its seat, as a leadership
+    /// of its own with a token of its own. With an older one it does not: that is a bid of its former life which comes late, and is answered as to one that waits.
     #[prost(uint64, tag = "1")]
     pub session: u64,
     /// The election's name.

@@ -107,8 +107,13 @@ impl Model {
             self.keep_alive(bid.session);
             return true;
         }
-        match room.holders.iter_mut().find(|it| it.0 == bid.identity) {
-            Some(own) => own.1 = bid.session,
+        match room.holders.iter().position(|it| it.0 == bid.identity) {
+            Some(at) if room.holders[at].1 == bid.session => {}
+            // It is another leadership, and the youngest.
+            Some(at) => {
+                room.holders.remove(at);
+                room.holders.push((bid.identity.clone(), bid.session));
+            }
             None => {
                 let before = room.line.iter().find(|it| it.identity == bid.identity).map(|it| it.arrival);
                 room.line.retain(|it| it.identity != bid.identity);

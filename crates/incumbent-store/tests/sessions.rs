@@ -149,8 +149,13 @@ fn a_late_bid_of_a_former_life_does_not_take_the_seat_from_the_next() {
     assert_eq!(scene.look("e").candidates.len(), 2);
     // Who comes back with a newer one goes with it.
     let newer = scene.open(10_000);
-    assert_eq!(scene.win(bid(newer, "e", "web-1")), token);
-    assert_eq!(scene.look("e").leaders[0].session, newer);
+    let another = scene.win(bid(newer, "e", "web-1"));
+    assert_eq!(scene.heard(), ["ended web-1: came back with another session", "elected web-1"]);
+    assert!(another > token && scene.look("e").leaders[0].session == newer);
+    // And what its former life has said is none of its own.
+    scene.resign("e", token, "").expect("nothing happens");
+    assert_eq!(scene.leaders("e"), [("web-1".to_owned(), another)]);
+    assert!(!scene.store.is_in_office("e", token), "the fence is closed to it");
 }
 
 #[test]

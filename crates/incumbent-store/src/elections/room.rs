@@ -64,7 +64,7 @@ impl Room<'_> {
             return Ok(self.in_line(&bid.identity));
         }
         if let Some(at) = self.election.holders.iter().position(|it| it.identity == bid.identity) {
-            return Ok(self.claim_again(at, bid.session));
+            return self.claim_again(at, bid);
         }
         let before = self.election.line.find(&bid.identity).map(Candidate::size);
         let candidate = candidate(bid);
@@ -114,15 +114,18 @@ impl Room<'_> {
         now.is_some_and(|now| now != session && self.sessions.is_before(session, now))
     }
 
-    fn claim_again(&mut self, at: usize, session: u64) -> Reply {
-        let holder = &mut self.election.holders[at];
-        if holder.session != session {
-            self.sessions.detach_candidate(holder.session, self.name, &holder.identity, holder.size());
-            self.sessions.attach_candidate(session, self.name, &holder.identity, holder.size());
-            holder.session = session;
-        }
-        let token = holder.token;
-        self.granted(token, session)
+    /// With the same session it is the same leadership. With a newer one it is another process: what the former one has said, a resignation or a write under the fence, may still arrive, and must
+    /// not be taken for this one's.
+    fn claim_again(&mut self, at: usize, bid: &Campaign) -> Result<Reply, Refusal> {
+        let token = if self.election.holders[at].session == bid.session {
+            self.election.holders[at].token
+        } else {
+            self.rise_above(bid.seen, self.incarnation.saturating_add(SEEN_ABOVE_MAX))?;
+            let former = self.end_leadership(at, "came back with another session");
+            self.sessions.attach_candidate(bid.session, self.name, &former.identity, former.size());
+            self.begin_leadership(Holder { session: bid.session, ..former })
+        };
+        Ok(self.granted(token, bid.session))
     }
 
     fn granted(&self, token: u64, session: u64) -> Reply {
@@ -182,21 +185,9 @@ impl Room<'_> {
     /// Gives up the seat of a leadership, and gives it to the next. False if it is not in office.
     pub(crate) fn vacate(&mut self, token: u64, parting: &Parting<'_>) -> bool {
         let Some(at) = self.election.holders.iter().position(|it| it.token == token) else { return false };
-        let holder = self.election.holders.remove(at);
-        let (ttl_ms, lock_delay_ms) = self.sessions.any(holder.session).map_or((0, 0), |it| (it.ttl_ms, it.lock_delay_ms));
-        self.sessions.detach_candidate(holder.session, self.name, &holder.identity, holder.size());
-        self.journal.advance();
-        let past = Past {
-            identity: holder.identity,
-            name: holder.name,
-            token,
-            since_wall_ms: holder.since_wall_ms,
-            until_wall_ms: self.stamp.wall_ms.max(holder.since_wall_ms),
-            lasted_ms: self.stamp.at.as_nanos().saturating_sub(holder.since_ns) / 1_000_000,
-            reason: parting.reason.into(),
-        };
-        self.election.records().remember(past.clone(), self.limits.records_max);
-        self.journal.tell(Change::Ended(Box::new(Ended { election: String::from(&**self.name), past })));
+        let session = self.election.holders[at].session;
+        let (ttl_ms, lock_delay_ms) = self.sessions.any(session).map_or((0, 0), |it| (it.ttl_ms, it.lock_delay_ms));
+        self.end_leadership(at, parting.reason);
         if parting.unclean && lock_delay_ms > 0 {
             self.reserve("", self.stamp.at.after_ms(lock_delay_ms));
         } else if !parting.to.is_empty() {
@@ -204,6 +195,25 @@ impl Room<'_> {
         }
         self.fill();
         true
+    }
+
+    /// The one place where a leadership ends.
+    fn end_leadership(&mut self, at: usize, reason: &str) -> Holder {
+        let holder = self.election.holders.remove(at);
+        self.sessions.detach_candidate(holder.session, self.name, &holder.identity, holder.size());
+        self.journal.advance();
+        let past = Past {
+            identity: holder.identity.clone(),
+            name: holder.name.clone(),
+            token: holder.token,
+            since_wall_ms: holder.since_wall_ms,
+            until_wall_ms: self.stamp.wall_ms.max(holder.since_wall_ms),
+            lasted_ms: self.stamp.at.as_nanos().saturating_sub(holder.since_ns) / 1_000_000,
+            reason: reason.into(),
+        };
+        self.election.records().remember(past.clone(), self.limits.records_max);
+        self.journal.tell(Change::Ended(Box::new(Ended { election: String::from(&**self.name), past })));
+        holder
     }
 
     fn reserve(&mut self, to: &str, until: Time) {
@@ -243,29 +253,33 @@ impl Room<'_> {
         }
     }
 
-    /// The candidate is seated: the one place where a leadership begins.
+    /// The candidate is seated.
     fn seat(&mut self, identity: &str) {
         let candidate = self.election.line.leave(identity).expect("it was found in line");
-        let term = self.journal.advance();
-        assert!(term <= TERM_MAX, "the store stops before its revisions do not fit");
-        let token = u64::from(self.incarnation.max(self.election.incarnation)) << TERM_BITS | term;
-        let holder = Holder {
+        self.begin_leadership(Holder {
             identity: candidate.identity,
             name: candidate.name,
-            token,
             value: candidate.value,
             priority: candidate.priority,
             session: candidate.session,
-            since_ns: self.stamp.at.as_nanos(),
-            since_wall_ms: self.stamp.wall_ms,
             tenure_ms_min: candidate.tenure_ms_min,
-            wish: None,
-        };
+            ..Holder::default()
+        });
+    }
+
+    /// The one place where a leadership begins. Answers its token.
+    fn begin_leadership(&mut self, holder: Holder) -> u64 {
+        let term = self.journal.advance();
+        assert!(term <= TERM_MAX, "the store stops before its revisions do not fit");
+        let token = u64::from(self.incarnation.max(self.election.incarnation)) << TERM_BITS | term;
+        let (since_ns, since_wall_ms) = (self.stamp.at.as_nanos(), self.stamp.wall_ms);
+        let holder = Holder { token, since_ns, since_wall_ms, wish: None, ..holder };
         let elected = Elected { election: String::from(&**self.name), holder: holder.clone() };
         self.journal.tell(Change::Elected(Box::new(elected)));
         // Nearly always the only one: room for four would be most of what an election costs.
         self.election.holders.reserve_exact(1);
         self.election.holders.push(holder);
+        token
     }
 
     /// Makes every later token greater than `seen`, if that takes no greater incarnation than `most`.
