@@ -80,6 +80,18 @@ impl Contender {
         self.heard().lines.clone()
     }
 
+    /// Everything it has said, when it has ended: also what it said last.
+    ///
+    /// # Panics
+    /// If its output does not end within a minute.
+    #[track_caller]
+    pub fn all_lines(&self) -> Vec<String> {
+        let ended = self.heard.more.wait_timeout_while(self.heard(), PATIENCE, |speech| !speech.ended);
+        let (speech, waited) = ended.unwrap_or_else(PoisonError::into_inner);
+        assert!(!waited.timed_out(), "its output has not ended within {PATIENCE:?}");
+        speech.lines.clone()
+    }
+
     /// Waits for the next line that is wanted, and returns it. Lines before it are passed over; those behind are for the next call.
     ///
     /// # Panics

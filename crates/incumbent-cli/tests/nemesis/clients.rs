@@ -60,10 +60,16 @@ pub(crate) fn spawn_pair(
 ) {
     let (registers, elections) = (connect("registers"), connect("elections"));
     let worker = |number, client: &Client| Worker::new(number, seed, client, history, over);
-    for number in [4 * pair + 1, 4 * pair + 2] {
+    let [one, two, three, four] = numbers(pair);
+    for (number, candidate) in [(one, three), (two, four)] {
         into.spawn(worker(number, &registers).use_registers());
-        into.spawn(worker(number + 2, &elections).stand_for_elections());
+        into.spawn(worker(candidate, &elections).stand_for_elections());
     }
+}
+
+/// The numbers of those four.
+pub(crate) fn numbers(pair: u32) -> [u32; 4] {
+    [1, 2, 3, 4].map(|it| 4 * pair + it)
 }
 
 impl Worker {
@@ -97,6 +103,13 @@ impl Worker {
         let span = self.chance.between(Duration::from_millis(low_ms), Duration::from_millis(high_ms));
         // Either it is over, or the time is: both are looked at by whoever goes on.
         let _ = timeout(span, self.over.wait_for(|over| *over)).await;
+    }
+
+    /// Before it is asked: its process may be killed before anything is known.
+    fn begin(&self, key: &str, called: u64, wanted: &Wanted) {
+        let outcome = Outcome::Unknown { why: "its process was killed".to_owned() };
+        let (client, key, wanted) = (self.number, key.into(), wanted.clone());
+        self.history.begin(Entry { client, key, called, returned: called, wanted, outcome });
     }
 
     fn enter(&self, key: &str, called: u64, wanted: Wanted, outcome: Outcome) {
@@ -143,6 +156,7 @@ impl Worker {
     /// Whether it was done, as far as is known.
     pub(crate) async fn tries_to_write(&mut self, key: &str) -> bool {
         let (value, called) = (self.next_value(), now());
+        self.begin(key, called, &Wanted::Write { value });
         let outcome = match self.client.submit(Command::Put(put(key, value))).await {
             Ok(done) => Outcome::Done { held: true, seen: None, revision: done.revision },
             Err(failure) => outcome_of(failure),
@@ -170,6 +184,7 @@ impl Worker {
 
     async fn swap(&mut self, key: &str, from: Value) -> Value {
         let (to, called) = (self.next_value(), now());
+        self.begin(key, called, &Wanted::Swap { from, to });
         let guard = match from {
             Some(value) => Guard::key(key.to_owned(), Comparison::Equal, Against::Value(value.to_string().into_bytes().into())),
             None => Guard::absent(key.to_owned()),
@@ -265,6 +280,7 @@ impl Worker {
     async fn write_fenced(&mut self, key: &str, office: &Office) {
         let (value, called) = (self.next_value(), now());
         let (election, token) = (office.belief.election.clone(), office.belief.token);
+        self.begin(key, called, &Wanted::Fenced { election: election.clone(), token, value });
         let guards = vec![Guard::holds(election.clone(), token)];
         let transaction = Transaction { guards, then: vec![Act::Put(put(key, value)).into()], otherwise: Vec::new() };
         let outcome = match self.transact(transaction).await {
@@ -297,11 +313,13 @@ impl Office {
             (self.belief.from, self.belief.until) = (now, until);
         }
         self.belief.until = self.belief.until.max(until);
+        self.history.believes(self.belief.clone());
     }
 
     /// It is not believed any more.
     fn ends(&mut self) {
         self.belief.until = self.belief.until.min(now());
+        self.history.believes(self.belief.clone());
     }
 
     fn record(&self) {

@@ -1,8 +1,9 @@
 //! Clients in a process of their own, whose clocks are hours ahead of those of the other clients and of all nodes.
 //!
 //! The test runs itself again in a time namespace, for the clients alone. They say what they do as they do it, a line each; and because it is known by how much their clocks are ahead, it
-//! can be put on the clock of all other histories.
+//! can be put on the clock of all other histories. They may be killed: what they had begun by then may have happened, and what they believed they believe no more.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
@@ -14,9 +15,9 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::clients::spawn_pair;
+use crate::clients::{numbers, spawn_pair};
 use crate::cluster::{Cluster, options};
-use crate::history::{History, Line};
+use crate::history::{Belief, Entry, History, Line, now};
 
 /// Says to a process what it is to be, if it is one of clients.
 const WANTED: &str = "INCUMBENT_NEMESIS_CLIENTS";
@@ -37,6 +38,11 @@ pub(crate) struct Elsewhere {
     history: Arc<History>,
     /// So many of the lines that it has said are in the history.
     read: usize,
+    pair: u32,
+    /// What each of them has begun.
+    begun: BTreeMap<u32, Entry>,
+    /// What each of them believes, by who it is.
+    believed: BTreeMap<String, Belief>,
 }
 
 impl Elsewhere {
@@ -56,7 +62,20 @@ impl Elsewhere {
         command.args([test, "--exact", "--nocapture", "--test-threads=1"]);
         command.env(WANTED, serde_json::to_string(&Wanted { seed, pair, addresses, authority }).unwrap());
         let process = Contender::start(&command).unwrap();
-        Elsewhere { process, ahead, history: Arc::clone(history), read: 0 }
+        Elsewhere {
+            process,
+            ahead,
+            history: Arc::clone(history),
+            read: 0,
+            pair,
+            begun: BTreeMap::new(),
+            believed: BTreeMap::new(),
+        }
+    }
+
+    /// How the identities of all of them begin.
+    pub(crate) fn identities(&self) -> [String; 4] {
+        numbers(self.pair).map(|it| format!("c{it}-"))
     }
 
     pub(crate) fn runs(&self) -> bool {
@@ -73,11 +92,37 @@ impl Elsewhere {
         assert!(self.read > 0, "the clients elsewhere have said nothing");
     }
 
+    /// kill -9. From now on they believe nothing, and what they had begun may have happened.
+    pub(crate) fn kill(mut self) {
+        self.process.kill();
+        let killed = now();
+        self.process.all_lines();
+        self.read();
+        for (_, entry) in std::mem::take(&mut self.begun) {
+            self.history.add(Line::Entry(Entry { returned: killed, ..entry }));
+        }
+        for (_, belief) in std::mem::take(&mut self.believed) {
+            self.history.add(Line::Belief(Belief { until: belief.until.min(killed), ..belief }));
+        }
+    }
+
     fn read(&mut self) {
         let lines = self.process.lines();
         for line in lines[self.read..].iter().filter(|it| it.starts_with('{')) {
-            let mut line: Line = serde_json::from_str(line).unwrap_or_else(|why| panic!("{line}: {why}"));
+            let line: Result<Line, _> = serde_json::from_str(line);
+            let mut line = match line {
+                Ok(line) => line,
+                // One that was killed may have been saying something.
+                Err(_) if !self.process.process().runs() => continue,
+                Err(why) => panic!("{why}"),
+            };
             line.put_back(self.ahead);
+            match &line {
+                Line::Begun(entry) => drop(self.begun.insert(entry.client, entry.clone())),
+                Line::Entry(entry) => drop(self.begun.remove(&entry.client)),
+                Line::Believes(belief) => drop(self.believed.insert(belief.identity.clone(), belief.clone())),
+                Line::Belief(belief) => drop(self.believed.remove(&belief.identity)),
+            }
             self.history.add(line);
         }
         self.read = lines.len();

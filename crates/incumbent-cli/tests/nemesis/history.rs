@@ -93,7 +93,11 @@ pub(crate) enum Told {
 /// What clients that are elsewhere say.
 #[derive(Serialize, Deserialize)]
 pub(crate) enum Line {
+    /// Something is asked: nobody knows what comes of it, until it is told.
+    Begun(Entry),
     Entry(Entry),
+    /// For now.
+    Believes(Belief),
     Belief(Belief),
 }
 
@@ -102,8 +106,8 @@ impl Line {
     pub(crate) fn put_back(&mut self, ahead: Duration) {
         let ahead = u64::try_from(ahead.as_nanos()).unwrap();
         let (one, other) = match self {
-            Line::Entry(entry) => (&mut entry.called, &mut entry.returned),
-            Line::Belief(belief) => (&mut belief.from, &mut belief.until),
+            Line::Begun(entry) | Line::Entry(entry) => (&mut entry.called, &mut entry.returned),
+            Line::Believes(belief) | Line::Belief(belief) => (&mut belief.from, &mut belief.until),
         };
         *one -= ahead;
         *other -= ahead;
@@ -186,8 +190,22 @@ impl History {
         self.add(Line::Entry(entry));
     }
 
+    /// Only said: whoever listens needs it when the process is killed.
+    pub(crate) fn begin(&self, entry: Entry) {
+        if self.aloud {
+            self.add(Line::Begun(entry));
+        }
+    }
+
     pub(crate) fn believed(&self, belief: Belief) {
         self.add(Line::Belief(belief));
+    }
+
+    /// Only said, as what was begun.
+    pub(crate) fn believes(&self, belief: Belief) {
+        if self.aloud {
+            self.add(Line::Believes(belief));
+        }
     }
 
     #[allow(clippy::print_stdout, reason = "another process listens")]
@@ -199,6 +217,7 @@ impl History {
         match line {
             Line::Entry(entry) => self.open().entries.push(entry),
             Line::Belief(belief) => self.open().beliefs.push(belief),
+            Line::Begun(_) | Line::Believes(_) => {}
         }
     }
 

@@ -15,6 +15,7 @@ mod elsewhere;
 mod history;
 mod linear;
 mod ordeals;
+mod picture;
 mod restarts;
 mod schedule;
 mod verdict;
@@ -24,12 +25,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use incumbent_client::message::Consistency;
+use incumbent_client::client::Client;
 use incumbent_protocol::chance::Chance;
 use incumbent_store::command::Command;
-use incumbent_store::keys::item::{Item, Span};
 use incumbent_store::keys::transaction::Put;
-use incumbent_store::query::{Answer, Query, Range};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -41,8 +40,12 @@ use crate::cluster::{Acquaintance, Cluster};
 use crate::elsewhere::Elsewhere;
 use crate::history::{History, Outcome};
 use crate::ordeals::{Cost, costs, table};
+use crate::picture::Picture;
 use crate::schedule::{Nemesis, RECOVERY_MAX, clock};
 use crate::verdict::judge;
+
+/// One answer is awaited so long, then it is asked again.
+const ANSWER_MAX: Duration = Duration::from_secs(3);
 
 /// What is only waited for at the beginning and at the end.
 const END_MAX: Duration = Duration::from_secs(30);
@@ -166,7 +169,7 @@ fn round(nodes: u64, seed: u64) -> Vec<Cost> {
     spawn_pair(0, seed, |name| cluster.client(name), &history, &is_over, &mut workers);
     let ahead = clock(&mut chance);
     records.note(format!("clients elsewhere are ahead by {ahead:?}"));
-    let elsewhere = Elsewhere::start(THIS, &cluster, seed, 1, ahead, &history);
+    let elsewhere = Some(Elsewhere::start(THIS, &cluster, seed, 1, ahead, &history));
     let watcher = runtime.spawn(watch_everything(cluster.client("watcher"), Arc::clone(&history)));
 
     let mut nemesis = Nemesis {
@@ -176,11 +179,15 @@ fn round(nodes: u64, seed: u64) -> Vec<Cost> {
         runtime: &runtime,
         workers: &mut workers,
         history: &history,
+        shared: &history,
         seed,
         chance,
         next_id: clocks.len() as u32 + 1,
+        elsewhere,
+        next_pair: 1,
     };
     let faults = nemesis.rage();
+    let elsewhere = nemesis.elsewhere.take().expect("others take the place of those who were killed");
     assert!(elsewhere.runs(), "the clients elsewhere have ended");
     over.send_replace(true);
     runtime.block_on(async {
@@ -247,30 +254,23 @@ fn write_last(runtime: &Runtime, probe: &Worker) -> u64 {
     }
 }
 
-/// Each node has the same keys, by itself, once it knows of this revision.
+/// All nodes have the same in their stores, each by itself, once they know of this revision.
 fn nodes_agree(runtime: &Runtime, cluster: &Cluster, revision: u64) -> Vec<String> {
-    let mut wrong = Vec::new();
-    let mut first: Option<Vec<Item>> = None;
-    for id in cluster.ids() {
-        match runtime.block_on(async { timeout(END_MAX, keys_of(cluster, id, revision)).await }) {
-            Ok(items) if first.as_ref().is_none_or(|first| *first == items) => first = Some(items),
-            Ok(items) => wrong.push(format!("node {id} has {items:?}, and others have {first:?}")),
-            Err(_) => wrong.push(format!("node {id} does not come to revision {revision} in {END_MAX:?}")),
-        }
-    }
-    wrong
-}
-
-async fn keys_of(cluster: &Cluster, id: u32, revision: u64) -> Vec<Item> {
-    let client = cluster.client_of(id);
+    let clients: Vec<(u32, Client)> = cluster.ids().into_iter().map(|id| (id, cluster.client_of(id))).collect();
+    let began = Instant::now();
     loop {
-        let range = Range { span: Some(Span::all()), ..Range::default() };
-        if let Ok(shown) = client.ask(Query::Range(range), Consistency::Local).await
-            && shown.revision >= revision
-            && let Answer::Items(items) = shown.answer
-        {
-            return items.items;
+        let mut seen: Vec<(u32, Result<Picture, String>)> = Vec::new();
+        for (id, client) in &clients {
+            let picture = async { timeout(ANSWER_MAX, Picture::of(client, revision)).await };
+            seen.push((*id, runtime.block_on(picture).unwrap_or_else(|_| Err("no answer".to_owned()))));
         }
-        tokio::task::yield_now().await;
+        // Sessions that were left behind end by and by: until then a store may be ahead of another.
+        let agree = seen.iter().all(|(_, it)| it.is_ok() && *it == seen[0].1);
+        if agree {
+            return Vec::new();
+        }
+        if began.elapsed() > END_MAX {
+            return seen.iter().map(|(id, it)| format!("the stores are not equal: node {id} has {it:?}")).collect();
+        }
     }
 }

@@ -5,19 +5,24 @@
 //!
 //! Left out: steps of the wall clock, which no namespace has of its own.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use incumbent_client::administration::{
     AddMember, Administration, AskCluster, Attended, ClusterView, Health, Membership, RemoveMember, TransferLeadership,
 };
 use incumbent_client::client::Client;
+use incumbent_client::message::Consistency;
 use incumbent_protocol::chance::Chance;
+use incumbent_store::election::Board;
+use incumbent_store::query::{Answer, Query};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::clients::{PROBE, Worker};
+use crate::clients::{ELECTIONS, PROBE, Worker};
 use crate::cluster::{Cluster, node_address};
+use crate::elsewhere::Elsewhere;
 use crate::history::{History, Ordeal, now};
 
 /// When the cause of a fault is gone, something that is asked then is done in so long; and while it lasts, nobody is without service for longer, if a majority is well.
@@ -76,9 +81,11 @@ enum Fault {
     Transfer,
     /// A new node comes, and goes.
     Change,
+    /// kill -9 of clients that lead, wait and write; others take their place.
+    KillClients,
 }
 
-const FAULTS: [Fault; 16] = [
+const FAULTS: [Fault; 17] = [
     Fault::Kill,
     Fault::PowerCut,
     Fault::Blackout,
@@ -95,7 +102,20 @@ const FAULTS: [Fault; 16] = [
     Fault::RollingRestart,
     Fault::Transfer,
     Fault::Change,
+    Fault::KillClients,
 ];
+
+/// What may last while another fault comes that needs nobody to be served meanwhile. As the fault of the same name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Lasting {
+    Pause,
+    Isolate,
+    Unplug,
+    Deafen,
+    Mute,
+}
+
+const LASTING: [Lasting; 5] = [Lasting::Pause, Lasting::Isolate, Lasting::Unplug, Lasting::Deafen, Lasting::Mute];
 
 /// So many rounds do everything once.
 const ROUNDS: u64 = 3;
@@ -122,9 +142,13 @@ pub(crate) struct Nemesis<'a> {
     pub(crate) control: Client,
     pub(crate) probe: &'a mut Worker,
     pub(crate) history: &'a History,
+    /// The same, for those who write to it.
+    pub(crate) shared: &'a Arc<History>,
     pub(crate) seed: u64,
     pub(crate) chance: Chance,
     pub(crate) next_id: u32,
+    pub(crate) elsewhere: Option<Elsewhere>,
+    pub(crate) next_pair: u32,
 }
 
 impl Nemesis<'_> {
@@ -143,14 +167,67 @@ impl Nemesis<'_> {
 
     fn endure(&mut self, fault: Fault) {
         let began = now();
-        self.inflict(fault);
+        let beside = self.beside(fault);
+        let name = beside.map_or(format!("{fault:?}"), |it| format!("{fault:?}+{it:?}"));
+        match beside {
+            Some(lasting) => self.inflict_both(fault, lasting),
+            None => self.inflict(fault),
+        }
         let over = now();
-        self.note(format!("{fault:?} is over"));
-        self.serves(&format!("after {fault:?}"));
-        let leaves_majority = fault != Fault::Blackout;
-        self.history.endured(Ordeal { fault: format!("{fault:?}"), leaves_majority, began, over, healed: now() });
+        self.note(format!("{name} is over"));
+        self.serves(&format!("after {name}"));
+        // Two faults may be at two nodes, and that is one too many for three.
+        let leaves_majority = fault != Fault::Blackout && beside.is_none();
+        self.history.endured(Ordeal { fault: name, leaves_majority, began, over, healed: now() });
         let fallen = self.cluster.fallen();
         assert!(fallen.is_empty(), "{fallen:?} have ended by themselves");
+    }
+
+    /// What lasts while it comes, if anything does: every second time, where nothing is waited for that takes a majority.
+    fn beside(&mut self, fault: Fault) -> Option<Lasting> {
+        let bears = match fault {
+            Fault::Kill | Fault::PowerCut | Fault::Blackout | Fault::Clock | Fault::Transfer => true,
+            Fault::Hang
+            | Fault::Fill
+            | Fault::Break
+            | Fault::Pause
+            | Fault::Isolate
+            | Fault::Unplug
+            | Fault::Deafen
+            | Fault::Mute
+            | Fault::Part
+            | Fault::RollingRestart
+            | Fault::Change
+            | Fault::KillClients => false,
+        };
+        let draw = self.chance.below(2 * LASTING.len() as u64) as usize;
+        LASTING.get(draw).copied().filter(|_| bears)
+    }
+
+    fn inflict_both(&mut self, fault: Fault, lasting: Lasting) {
+        let ids = self.cluster.ids();
+        let held = ids[self.below(ids.len())];
+        let others: Vec<u32> = ids.iter().copied().filter(|it| *it != held).collect();
+        self.note(format!("{lasting:?} {held}, and meanwhile:"));
+        let network = &self.cluster.network;
+        match lasting {
+            Lasting::Pause => self.cluster.pause(held),
+            Lasting::Unplug => network.unplug(held),
+            Lasting::Isolate => others.iter().for_each(|it| network.cut(held, *it)),
+            Lasting::Deafen => others.iter().for_each(|it| network.cut_one_way(*it, held)),
+            Lasting::Mute => others.iter().for_each(|it| network.cut_one_way(held, *it)),
+        }
+        self.wait(50, 500);
+        self.inflict(fault);
+        self.wait(50, 500);
+        let network = &self.cluster.network;
+        match lasting {
+            Lasting::Pause => self.cluster.resume(held),
+            Lasting::Unplug => network.plug_in(held),
+            Lasting::Isolate => others.iter().for_each(|it| network.mend(held, *it)),
+            Lasting::Deafen => others.iter().for_each(|it| network.mend_one_way(*it, held)),
+            Lasting::Mute => others.iter().for_each(|it| network.mend_one_way(held, *it)),
+        }
     }
 
     fn inflict(&mut self, fault: Fault) {
@@ -230,6 +307,7 @@ impl Nemesis<'_> {
                 self.wait(200, 1500);
                 self.leave(node);
             }
+            Fault::KillClients => self.kill_clients(),
         }
     }
 
@@ -284,6 +362,44 @@ impl Nemesis<'_> {
             self.cluster.mend_disk(target);
             self.cluster.run(target);
         }
+    }
+
+    /// What dead clients led is others' in time.
+    fn kill_clients(&mut self) {
+        let Some(dead) = self.elsewhere.take() else { return };
+        let identities = dead.identities();
+        let is_dead = |(_, identity): &(String, String)| identities.iter().any(|it| identity.starts_with(it));
+        // So that they leave something behind.
+        let held = self.until("a client that is to be killed leads", |it| it.leaders().into_iter().find(is_dead));
+        self.note(format!("{} of {} is killed", held.1, held.0));
+        dead.kill();
+        self.next_pair += 1;
+        let ahead = clock(&mut self.chance);
+        self.elsewhere = Some(Elsewhere::start(crate::THIS, self.cluster, self.seed, self.next_pair, ahead, self.shared));
+        self.until("what dead clients led is free", |it| it.looks().filter(|leaders| !leaders.iter().any(is_dead)));
+        self.until("another leads what a dead client led", |it| {
+            it.leaders().into_iter().find(|(election, _)| *election == held.0)
+        });
+    }
+
+    /// Who leads which election, if anybody says so.
+    fn looks(&self) -> Option<Vec<(String, String)>> {
+        let look = |election: u64| async move {
+            let asked = self.control.ask(Query::Look(format!("election-{election}")), Consistency::Linearizable);
+            let answer = timeout(ANSWER_MAX, asked).await.ok()?.ok()?.answer;
+            let Answer::Board(board) = answer else { panic!("asked for an election, told {answer:?}") };
+            Some(board)
+        };
+        let boards: Option<Vec<Board>> = (0..ELECTIONS).map(|it| self.runtime.block_on(look(it))).collect();
+        let leaders = |board: Board| {
+            let election = board.election;
+            board.leaders.into_iter().map(move |it| (election.clone(), it.identity)).collect::<Vec<_>>()
+        };
+        Some(boards?.into_iter().flat_map(leaders).collect())
+    }
+
+    fn leaders(&self) -> Vec<(String, String)> {
+        self.looks().unwrap_or_default()
     }
 
     /// One more node becomes a member. Another is killed meanwhile, if that is wanted.
