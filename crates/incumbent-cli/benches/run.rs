@@ -6,13 +6,14 @@
 #![allow(clippy::print_stdout, reason = "its output is its purpose")]
 
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use incumbent::Election;
 use incumbent_testbed::{Etcd, Server as _};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 const ROUNDS: usize = 60;
 /// Doubles with every failure up to 64 times this: a host that has failed must stand by again before its turn comes.
@@ -29,20 +30,20 @@ fn main() {
     let etcd = Etcd::recent().durable().start().expect("etcd starts");
     let url = format!("etcd://{}/bench", etcd.address());
     crashes("etcd", &url, directory.path());
+    by_its_own_tool(&etcd, directory.path());
     cost(&url, directory.path());
 }
 
 fn supervisors(url: &str, directory: &Path, starts: &Path) -> Vec<Child> {
     let script = script(starts);
     let one = |number: usize| {
-        Command::new(env!("CARGO_BIN_EXE_incumbent"))
-            .args(["run", "bench", "--on", url, "--quiet", "--restart", "always", "--back-off", BACK_OFF])
-            .arg("--state-dir")
-            .arg(directory.join(format!("host-{number}")))
-            .args(["--", "sh", "-c", &script])
-            .stdin(Stdio::null())
-            .spawn()
-            .expect("it was just built")
+        let mut supervisor = Command::new(env!("CARGO_BIN_EXE_incumbent"));
+        supervisor.args(["run", "bench", "--on", url, "--quiet", "--restart", "always", "--back-off", BACK_OFF]);
+        // Elections in files have what a host keeps beside them.
+        if !url.starts_with("file:") {
+            supervisor.arg("--state-dir").arg(directory.join(format!("host-{number}")));
+        }
+        supervisor.args(["--", "sh", "-c", &script]).stdin(Stdio::null()).spawn().expect("it was just built")
     };
     (0..3).map(one).collect()
 }
@@ -60,15 +61,7 @@ fn crashes(name: &str, url: &str, directory: &Path) {
     let path = directory.join(format!("starts-{name}"));
     let mut starts = listen(&path);
     let mut hosts = supervisors(url, directory, &path);
-    let mut took = Vec::new();
-    let mut running = starts.next().expect("one is elected");
-    for _ in 0..ROUNDS {
-        std::thread::sleep(BETWEEN);
-        let began = Instant::now();
-        kill(running, Signal::KILL);
-        running = starts.next().expect("another is elected");
-        took.push(began.elapsed());
-    }
+    let took = kill_in_turn(&mut starts);
     end(&mut hosts);
     let bare = bare_starts(&path, &mut starts);
     let (own, own_late) = hand_overs(url);
@@ -80,6 +73,42 @@ fn crashes(name: &str, url: &str, directory: &Path) {
         "         the same command started by hand until it says so, p50 {bare:.1?}: without that {:.2} times",
         times(median.saturating_sub(bare))
     );
+}
+
+/// The same with what etcd brings itself: `etcdctl lock` lets go when its command has ended, and kills nothing.
+fn by_its_own_tool(etcd: &Etcd, directory: &Path) {
+    let path = directory.join("starts-etcdctl");
+    let mut starts = listen(&path);
+    let one = |_| {
+        let etcdctl = etcd.etcdctl_command().expect("it is installed");
+        // It ends with its command: so it is started again.
+        let mut again = Command::new("sh");
+        again.args(["-c", "while :; do \"$0\" \"$@\"; done"]).arg(etcdctl.get_program()).args(etcdctl.get_args());
+        again.envs(etcdctl.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        again.args(["lock", "bench", "sh", "-c", &script(&path)]).process_group(0);
+        again.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("there is a shell")
+    };
+    let mut hosts: Vec<Child> = (0..3).map(one).collect();
+    let (median, late) = middle_and_end(kill_in_turn(&mut starts));
+    for host in &mut hosts {
+        let group = Pid::from_raw(host.id().cast_signed()).expect("a process");
+        kill_process_group(group, Signal::KILL).expect("it lives");
+        host.wait().expect("a child of ours");
+    }
+    println!("         the same command under `etcdctl lock`, p50 {median:.1?}, p99 {late:.1?}");
+}
+
+/// How long it took from each command's death to the next one's start.
+fn kill_in_turn(starts: &mut impl Iterator<Item = i32>) -> Vec<Duration> {
+    let mut running = starts.next().expect("one is elected");
+    let round = |_| {
+        std::thread::sleep(BETWEEN);
+        let began = Instant::now();
+        kill(running, Signal::KILL);
+        running = starts.next().expect("another is elected");
+        began.elapsed()
+    };
+    (0..ROUNDS).map(round).collect()
 }
 
 /// What any command takes to run, and no election can spare it.
