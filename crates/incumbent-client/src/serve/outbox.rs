@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use incumbent_store::event::Event;
 use incumbent_store::query::{Answered, Happened, ReadEvents};
 use incumbent_store::refusal::Refusal;
 use incumbent_store::reply::Outcome;
@@ -14,7 +15,10 @@ use tokio::sync::Notify;
 use super::Bounds;
 use crate::administration::{Administered, Attended};
 use crate::frame::{self, ANSWER_MAX};
-use crate::message::{Bound, NotNow, Sessions, ToClient, Told, Unknown};
+use crate::message::{Bound, NotNow, Sessions, Tidings, ToClient, Told, Unknown};
+
+/// While more than this waits to be sent, events are left where they are, in the store's journal: a slow reader costs nobody anything.
+const IN_HAND_BYTES_MAX: usize = 16 * 1024;
 
 /// What waits to be sent. Its lock is held for the length of an encoding, and no service is called under it.
 #[derive(Debug)]
@@ -496,6 +500,28 @@ pub struct Bell {
 }
 
 impl Bell {
+    /// These have happened, all that is of interest at their revisions: they are told at once, if all before them has been and little else waits to be sent.
+    pub fn tell(&self, events: &[Arc<Event>]) {
+        let (Some(first), Some(last)) = (events.first(), events.last()) else { return };
+        let mut guard = self.outbox.waiting();
+        let waiting = &mut *guard;
+        let busy = waiting.closed || waiting.telling || waiting.reading || !waiting.rung.is_empty();
+        let watched = waiting.watches.get_mut(&self.id).filter(|it| {
+            let stands = it.watcher.is_some() && !it.fresh && it.rung_at.is_none();
+            stands && it.next <= first.revision && !busy
+        });
+        let len: usize = waiting.bytes.len() + events.iter().map(|it| it.encoded_len()).sum::<usize>();
+        let Some(watched) = watched.filter(|_| len <= IN_HAND_BYTES_MAX) else {
+            drop(guard);
+            return self.ring(first.revision);
+        };
+        watched.next = last.revision.saturating_add(1);
+        let tidings = Tidings { events: events.iter().map(|it| Event::clone(it)).collect(), next: watched.next };
+        frame::append(&ToClient::new(self.id, Told::Events(tidings)), &mut waiting.bytes);
+        drop(guard);
+        self.outbox.more.notify_one();
+    }
+
     /// Something of interest has happened at this revision.
     pub fn ring(&self, revision: u64) {
         let mut waiting = self.outbox.waiting();
@@ -512,6 +538,8 @@ impl Bell {
 
 #[cfg(test)]
 mod tests {
+    use incumbent_store::event::{Change, Proclaimed};
+
     use super::*;
 
     #[test]
@@ -542,5 +570,55 @@ mod tests {
         assert_eq!(from, 5);
         tell(&outbox, reading, 7);
         assert!(outbox.has_told());
+    }
+
+    fn happened(revision: u64, len: usize) -> Arc<Event> {
+        let value = vec![0; len].into();
+        let change = Some(Change::Proclaimed(Proclaimed { value, ..Proclaimed::default() }));
+        Arc::new(Event { revision, change })
+    }
+
+    fn sent(outbox: &Outbox) -> Vec<(Vec<u64>, u64)> {
+        let mut inbox = frame::Inbox::new();
+        outbox.take(inbox.room());
+        let mut told = Vec::new();
+        while let Some(ToClient { told: Some(Told::Events(tidings)), .. }) = inbox.take(ANSWER_MAX).expect("good") {
+            told.push((tidings.events.iter().map(|it| it.revision).collect(), tidings.next));
+        }
+        told
+    }
+
+    #[test]
+    fn what_has_just_happened_is_told_without_asking_unless_something_before_it_is_not() {
+        let outbox = Outbox::new();
+        let bell = outbox.expect_watch(7, Interest::EVERYTHING);
+        bell.tell(&[happened(4, 1)]);
+        outbox.begin_watch(7, 1, 1);
+        bell.tell(&[happened(5, 1)]);
+        assert_eq!(sent(&outbox), [], "it has not been told yet that it stands");
+        let Step::Ask(asked, reading) = outbox.step(0, 256) else { panic!("nothing to read") };
+        assert_eq!(asked.from, 1);
+        bell.tell(&[happened(6, 1)]);
+        assert_eq!(sent(&outbox), [], "what was before is being read");
+        reading.done(Ok(Happened { events: vec![happened(4, 1), happened(5, 1)], next: 6 }));
+        assert!(matches!(outbox.step(0, 256), Step::Tell(_)) && outbox.told(7, 6, false));
+        bell.tell(&[happened(7, 1)]);
+        assert_eq!(sent(&outbox), [], "6 is not told yet");
+        let Step::Ask(asked, reading) = outbox.step(0, 256) else { panic!("nothing to read") };
+        assert_eq!(asked.from, 6);
+        reading.done(Ok(Happened { events: vec![happened(6, 1), happened(7, 1)], next: 8 }));
+        assert!(matches!(outbox.step(0, 256), Step::Tell(_)) && outbox.told(7, 8, false));
+        assert!(matches!(outbox.step(0, 256), Step::Wait));
+
+        bell.tell(&[happened(8, 1), happened(8, 1)]);
+        bell.tell(&[happened(9, 1)]);
+        assert!(outbox.has_told());
+        assert_eq!(sent(&outbox), [(vec![8, 8], 9), (vec![9], 10)]);
+        // A slow reader finds it in the journal.
+        bell.tell(&[happened(10, IN_HAND_BYTES_MAX - 100)]);
+        bell.tell(&[happened(11, 100)]);
+        assert!(!outbox.has_told());
+        assert_eq!(sent(&outbox), [(vec![10], 11)]);
+        assert!(matches!(outbox.step(0, 256), Step::Ask(asked, _) if asked.from == 11));
     }
 }

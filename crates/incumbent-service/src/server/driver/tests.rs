@@ -115,3 +115,27 @@ async fn questions_that_take_long_are_answered_elsewhere_as_things_stood() {
     }
     assert_eq!(keys, BTreeMap::from([(2, (true, 1)), (4, (false, 2))]));
 }
+
+/// Who waits for what others do is served before who has done it.
+#[tokio::test]
+async fn whoever_watches_is_told_before_whoever_asked() {
+    let (mut driver, _inboxes) = alone().await;
+    let (answer, watching) = oneshot::channel();
+    let interest = incumbent_store::watch::Interest::EVERYTHING;
+    driver.on_order(Order::Watch { interest, from: 1, answer });
+    let mut watch = watching.await.expect("told");
+    let (told, mut seen) = mpsc::unbounded_channel();
+    let answer = Asker::new(move |outcome: Outcome| {
+        // Without waiting: it is there, or it is not.
+        let batch = std::pin::pin!(watch.next()).poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
+        let _ = told.send((outcome, matches!(batch, std::task::Poll::Ready(Ok(_)))));
+    });
+    let tag = driver.desk.wait(Waiter::Submit(answer));
+    let mut committed = put(driver.applied + 1, "a");
+    let Content::Batch { items, .. } = &mut committed.content else { panic!("a batch") };
+    items[0].tag = Some(tag);
+    driver.commit(vec![committed]);
+    let (outcome, had_seen) = seen.recv().await.expect("told");
+    assert!(matches!(outcome, Outcome::Done { revision: 1, .. }), "{outcome:?}");
+    assert!(had_seen);
+}

@@ -9,6 +9,8 @@ use incumbent_client::administration::BackupView;
 use incumbent_peer::clock;
 use incumbent_store::event::Event;
 use incumbent_store::query::{Answered, Query};
+use incumbent_store::refusal::Refusal;
+use incumbent_store::reply::Reply;
 use incumbent_store::store::Store;
 use tokio::sync::oneshot;
 
@@ -37,6 +39,13 @@ pub(super) enum Work {
     Install(Snapshot, Option<(Index, Box<Store>)>),
 }
 
+/// What has come of a request of this node's.
+struct Done {
+    tag: Tag,
+    result: Result<Reply, Refusal>,
+    revision: u64,
+}
+
 impl Driver {
     /// At once, if it is its turn.
     pub(super) fn work(&mut self, work: Work) {
@@ -61,13 +70,14 @@ impl Driver {
     /// Works until there is no more, or the turn is over. Who has not caught up for long goes on all the same: what waits takes room.
     pub(super) fn work_on(&mut self) {
         let mut events: Vec<Arc<Event>> = Vec::new();
+        let mut done = Vec::new();
         // Nothing is built on a store that lacks an entry: nobody is answered from it, and no snapshot is taken of it.
         while !matches!(self.end, Some(End::Broken(_)))
             && (self.work.len() > WORK_MAX || clock::now() < self.turn_until)
             && let Some(work) = self.work.pop_front()
         {
             match work {
-                Work::Apply(index, at, item) => self.apply(index, at, &item, &mut events),
+                Work::Apply(index, at, item) => done.extend(self.apply(index, at, &item, &mut events)),
                 Work::Changed(tag, roll) => self.desk.changed(tag, roll),
                 Work::Reached(index) => self.applied = index,
                 Work::Read(tag) => {
@@ -86,18 +96,24 @@ impl Driver {
             }
         }
         self.tell(&events);
-    }
-
-    fn apply(&mut self, index: Index, at: ClusterTime, item: &Item, events: &mut Vec<Arc<Event>>) {
-        let Ok((result, revision)) = apply::apply(&mut self.store, at, &item.payload, events) else { return self.halt(index) };
-        if let Some(tag) = item.tag {
-            match &result {
-                Ok(_) => self.expiry.applied(tag),
-                // Whatever the reason: not again at once, or the log would be full of it.
-                Err(_) => self.forget_expiry(tag),
-            }
+        // Whoever waits for what others do hears first: whoever has done it knows already.
+        for Done { tag, result, revision } in done {
             self.desk.done(tag, result, revision);
         }
+    }
+
+    fn apply(&mut self, index: Index, at: ClusterTime, item: &Item, events: &mut Vec<Arc<Event>>) -> Option<Done> {
+        let Ok((result, revision)) = apply::apply(&mut self.store, at, &item.payload, events) else {
+            self.halt(index);
+            return None;
+        };
+        let tag = item.tag?;
+        match &result {
+            Ok(_) => self.expiry.applied(tag),
+            // Whatever the reason: not again at once, or the log would be full of it.
+            Err(_) => self.forget_expiry(tag),
+        }
+        Some(Done { tag, result, revision })
     }
 
     /// Tells all who listen what has happened.
