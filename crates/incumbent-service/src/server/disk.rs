@@ -1,28 +1,22 @@
-//! The disk thread: makes safe what a replica wants written, in its order, and says when it is.
+//! What is written of what a replica wants safe, in its order.
 //!
 //! - Group commit: what came while the last sync ran goes with one write and one sync.
-//! - A disk that fails ends the thread with [`Report::Broken`]: nothing is ever written after a failed sync (C46).
+//! - A disk that fails is [`Report::Broken`]: nothing is ever written after a failed sync (C46).
 //! - A full disk confirms nothing and forgets nothing (C47): the same is tried again until there is room, and both are told.
 //!
-//! What can wait (putting old entries away, remembering the others, segments for later) is done when nothing else is to be.
+//! On which thread, and when there is time for what can wait (putting old entries away, remembering the others, segments for later), is `crew.rs`.
 
 use std::collections::VecDeque;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use std::{io, thread};
 
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::{Alarm, Report};
+use super::Report;
 use crate::log::{Append, Disk, Entry, Failure, HardState, Known, Log, Mark as LogMark};
 use crate::replica::{Index, Mark, Write};
 
 /// As much goes with one write; the rest with the next.
 const BATCH_BYTES_MAX: usize = 8 << 20;
-
-/// When nothing has come for so long, the log says that it is whole. Not at once: that is a write, and the next commit says it too.
-const RESTS_AFTER: Duration = Duration::from_millis(20);
 
 /// A full disk is tried again this often.
 const ROOM_LOOKED_FOR: Duration = Duration::from_millis(100);
@@ -38,48 +32,8 @@ pub(super) enum Task {
     Remember(Vec<Known>),
 }
 
-/// The thread, from outside. Dropped, it ends when it has done what is in hand.
-#[derive(Debug)]
-pub(super) struct DiskThread {
-    tasks: Sender<Task>,
-    thread: JoinHandle<()>,
-}
-
-impl DiskThread {
-    pub(super) fn start<D: Disk>(log: Log<D>, reports: UnboundedSender<Report>) -> io::Result<DiskThread> {
-        let (tasks, inbox) = channel();
-        let alarm = Alarm(reports.clone());
-        let worker = Worker { log, inbox, reports, waiting: VecDeque::new(), full: false };
-        let thread = thread::Builder::new().name("incumbent-disk".to_owned()).spawn(move || {
-            let _alarm = alarm;
-            worker.run();
-        })?;
-        Ok(DiskThread { tasks, thread })
-    }
-
-    pub(super) fn give(&self, task: Task) {
-        // One that has ended has said why, or its reports' end says it.
-        let _ = self.tasks.send(task);
-    }
-
-    /// Lets it finish what it was given. The handle tells when it has.
-    pub(super) fn end(self) -> JoinHandle<()> {
-        self.thread
-    }
-}
-
-struct Worker<D: Disk> {
-    log: Log<D>,
-    inbox: Receiver<Task>,
-    reports: UnboundedSender<Report>,
-    /// Taken from the inbox, not begun.
-    waiting: VecDeque<Task>,
-    /// The disk was full when it was last written to.
-    full: bool,
-}
-
-/// Why the thread ends.
-enum End {
+/// Why nothing more is written.
+pub(super) enum End {
     NobodyAsks,
     Broken(String),
 }
@@ -92,7 +46,7 @@ impl From<Failure> for End {
 
 /// What goes together.
 #[derive(Default)]
-struct Batch {
+pub(super) struct Batch {
     appends: Vec<Append>,
     bytes: usize,
     mark: Option<Mark>,
@@ -103,6 +57,27 @@ struct Batch {
 }
 
 impl Batch {
+    /// As much as goes together, from the front.
+    pub(super) fn of(tasks: &mut VecDeque<Task>) -> Batch {
+        Batch::of_those(tasks, |_| true)
+    }
+
+    /// The same, up to the first that nobody waits for.
+    pub(super) fn of_writes(tasks: &mut VecDeque<Task>) -> Batch {
+        Batch::of_those(tasks, |it| matches!(it, Task::Write(..)))
+    }
+
+    fn of_those(tasks: &mut VecDeque<Task>, wanted: impl Fn(&Task) -> bool) -> Batch {
+        let mut batch = Batch::default();
+        while batch.bytes < BATCH_BYTES_MAX
+            && tasks.front().is_some_and(&wanted)
+            && let Some(task) = tasks.pop_front()
+        {
+            batch.take(task);
+        }
+        batch
+    }
+
     fn take(&mut self, task: Task) {
         match task {
             Task::Write(Write { mark, reset, entries, vote }, asked) => {
@@ -127,37 +102,46 @@ impl Batch {
     }
 }
 
-impl<D: Disk> Worker<D> {
-    fn run(mut self) {
-        loop {
-            match self.turn() {
-                Ok(()) => {}
-                Err(End::NobodyAsks) => return,
-                Err(End::Broken(why)) => {
-                    let _ = self.reports.send(Report::Broken(why));
-                    return;
-                }
-            }
-        }
+/// Writes the log.
+pub(super) struct Scribe<D: Disk> {
+    log: Log<D>,
+    reports: UnboundedSender<Report>,
+    /// The disk was full when it was last written to.
+    full: bool,
+}
+
+impl<D: Disk> Scribe<D> {
+    pub(super) fn new(log: Log<D>, reports: UnboundedSender<Report>) -> Scribe<D> {
+        Scribe { log, reports, full: false }
     }
 
-    /// One batch, from the first task to its report.
-    fn turn(&mut self) -> Result<(), End> {
-        let first = self.next_task()?;
-        let mut batch = Batch::default();
-        batch.take(first);
-        self.fetch();
-        while batch.bytes < BATCH_BYTES_MAX
-            && let Some(task) = self.waiting.pop_front()
-        {
-            batch.take(task);
+    /// Makes a batch safe, however long that takes: what to tell of it. `pause` waits a while for room, and is false if nobody wants it any more.
+    pub(super) fn write(&mut self, batch: &Batch, pause: impl Fn(Duration) -> bool) -> Result<Option<Report>, End> {
+        let Some(mark) = batch.mark else { return Ok(None) };
+        loop {
+            match self.log.write(&batch.appends) {
+                Ok(()) => break,
+                Err(Failure::Full { error }) => {
+                    if !std::mem::replace(&mut self.full, true) {
+                        let _ = self.reports.send(Report::Full(error));
+                    }
+                    if !pause(ROOM_LOOKED_FOR) {
+                        return Err(End::NobodyAsks);
+                    }
+                }
+                Err(failure @ (Failure::TooLarge { .. } | Failure::Broken { .. })) => return Err(failure.into()),
+            }
         }
-        if let Some(mark) = batch.mark {
-            self.write(&batch.appends)?;
-            self.log.sync()?;
-            let took = batch.asked.map_or(Duration::ZERO, |it| it.elapsed());
-            let _ = self.reports.send(Report::Persisted { mark, took });
+        if std::mem::take(&mut self.full) {
+            let _ = self.reports.send(Report::Room);
         }
+        self.log.sync()?;
+        let took = batch.asked.map_or(Duration::ZERO, |it| it.elapsed());
+        Ok(Some(Report::Persisted { mark, took }))
+    }
+
+    /// What of a batch can wait.
+    pub(super) fn tidy(&mut self, batch: Batch) -> Result<(), End> {
         if let Some(index) = batch.compact {
             self.compact(index)?;
         }
@@ -172,80 +156,6 @@ impl<D: Disk> Worker<D> {
         Ok(())
     }
 
-    /// Does what can wait, until there is a task.
-    fn next_task(&mut self) -> Result<Task, End> {
-        loop {
-            if let Some(task) = self.waiting.pop_front() {
-                return Ok(task);
-            }
-            match self.inbox.try_recv() {
-                Ok(task) => return Ok(task),
-                Err(TryRecvError::Disconnected) => return Err(self.last()),
-                Err(TryRecvError::Empty) => {}
-            }
-            let more = match self.log.maintain() {
-                Ok(more) => more,
-                Err(failure) if failure.is_final() => return Err(failure.into()),
-                // Whoever needs the room will say so.
-                Err(_) => false,
-            };
-            if more {
-                continue;
-            }
-            let came = if self.log.is_restless() {
-                self.inbox.recv_timeout(RESTS_AFTER)
-            } else {
-                self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected)
-            };
-            match came {
-                Ok(task) => return Ok(task),
-                Err(RecvTimeoutError::Timeout) => self.log.rest()?,
-                Err(RecvTimeoutError::Disconnected) => return Err(self.last()),
-            }
-        }
-    }
-
-    /// Nobody asks any more: what is left to do.
-    fn last(&mut self) -> End {
-        self.log.rest().map_or_else(End::from, |()| End::NobodyAsks)
-    }
-
-    fn fetch(&mut self) {
-        while let Ok(task) = self.inbox.try_recv() {
-            self.waiting.push_back(task);
-        }
-    }
-
-    /// Comes back when it is written, however long that takes.
-    fn write(&mut self, appends: &[Append]) -> Result<(), End> {
-        loop {
-            match self.log.write(appends) {
-                Ok(()) => break,
-                Err(Failure::Full { error }) => self.wait_for_room(error)?,
-                Err(failure @ (Failure::TooLarge { .. } | Failure::Broken { .. })) => return Err(failure.into()),
-            }
-        }
-        if std::mem::take(&mut self.full) {
-            let _ = self.reports.send(Report::Room);
-        }
-        Ok(())
-    }
-
-    fn wait_for_room(&mut self, error: String) -> Result<(), End> {
-        if !std::mem::replace(&mut self.full, true) {
-            let _ = self.reports.send(Report::Full(error));
-        }
-        let until = Instant::now() + ROOM_LOOKED_FOR;
-        while let Some(left) = until.checked_duration_since(Instant::now()) {
-            match self.inbox.recv_timeout(left) {
-                Ok(task) => self.waiting.push_back(task),
-                Err(RecvTimeoutError::Timeout) => break,
-                Err(RecvTimeoutError::Disconnected) => return Err(End::NobodyAsks),
-            }
-        }
-        Ok(())
-    }
-
     /// Nobody waits for it, so it is synced with what comes next. What is put away already is no error.
     fn compact(&mut self, index: Index) -> Result<(), End> {
         let reader = self.log.reader();
@@ -254,5 +164,20 @@ impl<D: Disk> Worker<D> {
             Ok(()) | Err(Failure::Full { .. }) => Ok(()),
             Err(failure @ (Failure::TooLarge { .. } | Failure::Broken { .. })) => Err(failure.into()),
         }
+    }
+
+    /// A small piece of what would otherwise delay a later write. True if there is more.
+    pub(super) fn maintain(&mut self) -> Result<bool, End> {
+        match self.log.maintain() {
+            Ok(more) => Ok(more),
+            Err(failure) if failure.is_final() => Err(failure.into()),
+            // Whoever needs the room will say so.
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// Nothing has come for a while, or will come.
+    pub(super) fn rest(&mut self) -> Result<(), End> {
+        Ok(self.log.rest()?)
     }
 }

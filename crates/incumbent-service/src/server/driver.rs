@@ -27,8 +27,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::administration;
 use super::config::{ARRIVALS_MAX, Config, NotStarted, ORDERS_MAX, TIMEOUTS_TO_CLOSE, TURN_MAX, WAKEUPS_PER_TURN};
 use super::counter::{Calls, Counter, Notice};
+use super::crew::{DiskHand, Ending, Mate, Wheel};
 use super::desk::{Desk, Waiter};
-use super::disk::{self, DiskThread};
+use super::disk;
 use super::door::Guard;
 use super::expiry::Expiry;
 use super::handle::{Consistency, DiskStatus, End, Handle, NodeStatus, NotNow, Order, Outcome, Unanswered, Why};
@@ -55,8 +56,14 @@ const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
 type Started = Result<(Handle, Addresses), NotStarted>;
 
-/// A node from its start to its end, on a thread of its own.
-pub(super) fn run<D: Disk>(disk: D, config: Config, life: oneshot::Receiver<()>, started: &std_mpsc::Sender<Started>) {
+/// A node from its start to its end, on this thread and one beside it. Nothing is left of it when `over` is dropped.
+pub(super) fn run<D: Disk>(
+    disk: D,
+    config: Config,
+    life: oneshot::Receiver<()>,
+    started: &std_mpsc::Sender<Started>,
+    over: std_mpsc::Sender<()>,
+) {
     let opened = match opening::open(disk, &config) {
         Ok(opened) => opened,
         Err(why) => return drop(started.send(Err(why))),
@@ -65,20 +72,15 @@ pub(super) fn run<D: Disk>(disk: D, config: Config, life: oneshot::Receiver<()>,
         Ok(runtime) => runtime,
         Err(error) => return drop(started.send(Err(NotStarted::System(error.to_string())))),
     };
-    runtime.block_on(async {
-        match Driver::new(opened, config).await {
-            Ok((driver, inboxes, handle, addresses)) => {
-                let _ = started.send(Ok((handle, addresses)));
-                // As a task like those that wake it: to wake what the runtime itself waits for takes two system calls more.
-                if let Err(ended) = tokio::spawn(driver.run(inboxes, life)).await
-                    && let Ok(panic) = ended.try_into_panic()
-                {
-                    std::panic::resume_unwind(panic);
-                }
-            }
-            Err(why) => drop(started.send(Err(why))),
+    match runtime.block_on(Driver::new(opened, config)) {
+        Ok((driver, inboxes, handle, addresses, mate)) => {
+            // As a task like those that wake it: to wake what the runtime itself waits for takes two system calls more.
+            let node = runtime.spawn(driver.run(inboxes, life));
+            let _ = started.send(Ok((handle, addresses)));
+            mate.steer(Wheel { runtime, node, over });
         }
-    });
+        Err(why) => drop(started.send(Err(why))),
+    }
 }
 
 /// All that can happen to a node.
@@ -156,7 +158,7 @@ struct Driver {
     /// For what it does for its users beside its own work.
     handle: Handle,
     known: BTreeMap<NodeId, Known>,
-    disk: DiskThread,
+    disk: DiskHand,
     disk_status: DiskStatus,
     keeper: Keeper,
     /// What is to be done to the store, in the order of the log.
@@ -190,7 +192,10 @@ struct Closing {
 }
 
 impl Driver {
-    async fn new<D: Disk>(opened: Opened<D>, config: Config) -> Result<(Driver, Inboxes, Handle, Addresses), NotStarted> {
+    async fn new<D: Disk>(
+        opened: Opened<D>,
+        config: Config,
+    ) -> Result<(Driver, Inboxes, Handle, Addresses, Mate<D>), NotStarted> {
         let Opened { log, store, recovered, found } = opened;
         let system = |error: std::io::Error| NotStarted::System(error.to_string());
         let (arrivals_in, arrivals) = mpsc::channel(ARRIVALS_MAX);
@@ -234,7 +239,7 @@ impl Driver {
         let guard = Guard::read(&config.admission).map_err(NotStarted::Clients)?;
         let addresses = Addresses { peers: switchboard.local_address(), clients: clients_address };
         let keeper = Keeper::start(log.snapshots(), log.reader(), reports_in.clone()).map_err(system)?;
-        let disk = DiskThread::start(log, reports_in).map_err(system)?;
+        let (disk, mate) = DiskHand::start(log, reports_in).map_err(system)?;
         let readers = Readers::start().map_err(system)?;
         let role = replica.view().role;
         let (roles, role_out) = watch::channel(role);
@@ -310,7 +315,7 @@ impl Driver {
             inputs: Vec::new(),
             effects: Vec::new(),
         };
-        Ok((driver, Inboxes { reports, arrivals, orders, calls, unwatched }, handle, addresses))
+        Ok((driver, Inboxes { reports, arrivals, orders, calls, unwatched }, handle, addresses, mate))
     }
 
     async fn run(mut self, mut inboxes: Inboxes, mut life: oneshot::Receiver<()>) {
@@ -674,7 +679,7 @@ impl Driver {
         drop(switchboard);
         // Nobody waits for an answer that cannot come.
         drop((desk, watchers, inboxes));
-        wait_for([disk.end(), keeper.end()]).await;
+        wait_for(disk.end(), keeper.end()).await;
         ends.send_replace(end);
         if let Some(door) = door {
             let _ = tokio::time::timeout(LAST_ANSWERS, door).await;
@@ -685,9 +690,8 @@ impl Driver {
     fn let_go(self) {
         let Driver { switchboard, disk, keeper, ends, .. } = self;
         drop(switchboard);
-        for thread in [disk.end(), keeper.end()] {
-            let _ = thread.join();
-        }
+        disk.end().wait();
+        let _ = keeper.end().join();
         ends.send_replace(Some(End::Closed));
     }
 
@@ -726,12 +730,11 @@ async fn rest(wait: Duration) {
 }
 
 /// A disk that does not answer must not keep a node from ending.
-async fn wait_for(threads: [JoinHandle<()>; 2]) {
+async fn wait_for(disk: Ending, keeper: JoinHandle<()>) {
     let (ended, end) = oneshot::channel::<()>();
     let joining = std::thread::Builder::new().name("incumbent-end".to_owned()).spawn(move || {
-        for thread in threads {
-            let _ = thread.join();
-        }
+        disk.wait();
+        let _ = keeper.join();
         drop(ended);
     });
     if joining.is_ok() {

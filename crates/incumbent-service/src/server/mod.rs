@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!   clients ─► door.rs ─► counter.rs ─┐
-//!   Handle ──► Order ───►┌────────┐◄──┘──► Write ──► disk.rs (a thread: group commit)     ──► Report
+//!   Handle ──► Order ───►┌────────┐◄──┘──► Write ──► crew.rs, disk.rs (group commit)       ──► Report
 //!   lines ───► Arrival ─►│ driver │──► Save ───► keeper.rs  (a thread: snapshots)          ──► Report
 //!   threads ─► Report ──►└────────┘
 //!   clock ───► Time          │ Replica::step ──► Commit ──► Store::apply ──► desk.rs: answers, watchers.rs: events
 //! ```
 //!
-//! - One thread does everything that need not wait, one wake-up at a time (driver.rs). Nothing on it blocks: what waits for a disk is on another, and so is what takes long to answer (readers.rs).
+//! - One thread does everything that need not wait, one wake-up at a time (driver.rs), and another waits for the disk; they change places when that saves time (crew.rs). What takes long to answer is on others (readers.rs).
 //! - Nothing is acknowledged that a majority's disks could forget, and nothing is applied that the log has not decided.
 //! - What ends by time ends by an entry that the leader proposes when its store says so, and that counts in its own term alone (C08).
 //!
@@ -34,6 +34,7 @@ pub mod apply;
 mod backup;
 mod config;
 mod counter;
+mod crew;
 mod desk;
 mod disk;
 mod door;
@@ -59,7 +60,8 @@ mod watchers;
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::thread::{self, JoinHandle};
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -100,7 +102,8 @@ pub struct Node {
     addresses: Addresses,
     /// Dropped, the node ends at once.
     life: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    /// Ends when nothing is left of it.
+    over: mpsc::Receiver<()>,
 }
 
 impl Node {
@@ -115,12 +118,13 @@ impl Node {
     pub fn start_on<D: Disk>(disk: D, config: Config) -> Result<Node, NotStarted> {
         config.check()?;
         let (life, lives) = oneshot::channel();
-        let (started, starts) = std::sync::mpsc::channel();
-        let body = move || driver::run(disk, config, lives, &started);
+        let (started, starts) = mpsc::channel();
+        let (ends, over) = mpsc::channel();
+        let body = move || driver::run(disk, config, lives, &started, ends);
         let thread = thread::Builder::new().name("incumbent-node".to_owned()).spawn(body);
         let thread = thread.map_err(|error| NotStarted::System(error.to_string()))?;
         match starts.recv() {
-            Ok(Ok((handle, addresses))) => Ok(Node { handle, addresses, life: Some(life), thread: Some(thread) }),
+            Ok(Ok((handle, addresses))) => Ok(Node { handle, addresses, life: Some(life), over }),
             Ok(Err(why)) => {
                 let _ = thread.join();
                 Err(why)
@@ -154,9 +158,8 @@ impl Node {
 impl Drop for Node {
     fn drop(&mut self) {
         drop(self.life.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        // Nothing ever comes.
+        let _ = self.over.recv();
     }
 }
 

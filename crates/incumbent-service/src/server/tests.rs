@@ -14,8 +14,9 @@ use incumbent_store::watch::{Interest, Topic};
 use tokio::sync::{mpsc, oneshot};
 
 use super::config::{Config, KEEP_ALIVES_GATHERED, KEPT_ALIVE_AT_ONCE_MAX, NotStarted, WATCH_BACKLOG_MAX};
+use super::crew::DiskHand;
 use super::desk::Desk;
-use super::disk::{self, DiskThread};
+use super::disk;
 use super::handle::{Batch, Outcome, Watch, WatchEnd};
 use super::keeper::{self, Keeper, Task};
 use super::watchers::Watchers;
@@ -382,7 +383,7 @@ fn what_cannot_work_is_refused_with_what_to_change() {
 #[test]
 fn a_thread_that_fails_ends_the_node() {
     let (reports, mut said) = mpsc::unbounded_channel();
-    let disk = DiskThread::start(open(&SimDisk::new(1)), reports).expect("a thread");
+    let (disk, _mate) = DiskHand::start(open(&SimDisk::new(1)), reports).expect("a thread");
     let gap = crate::replica::Entry { index: 7, term: Term(1), bytes: bytes::Bytes::new() };
     let write = Write { mark: Mark(1), reset: None, entries: vec![gap], vote: None };
     disk.give(disk::Task::Write(write, std::time::Instant::now()));
