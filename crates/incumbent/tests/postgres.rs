@@ -9,8 +9,10 @@ use std::time::Duration;
 use incumbent::conformance::{Subject, bid, check, fresh_name};
 use incumbent::engine::{Bid, Farewell, Kind, Renewal};
 use incumbent::engines::postgres::schema_sql;
-use incumbent::{Reason, Token};
-use incumbent_testbed::{Certificates, PgBouncer, Postgres, Server as _, Shared};
+use incumbent::{Engine, Name, Reason, Token};
+use incumbent_testbed::{
+    Certificates, POSTGRES_DATABASE, POSTGRES_PASSWORD, POSTGRES_USER, PgBouncer, Postgres, Server as _, Shared,
+};
 use support::processes::{self, Arena};
 use support::{Networked, open, token};
 
@@ -73,6 +75,82 @@ async fn of_claims_that_wait_for_one_row_one_is_granted() {
         last = Some(*token);
         let farewell = Farewell { reason: Reason::Resigned, to: None };
         engines[*at].release(&election, &bids[*at], *token, &farewell).await.expect("it is there");
+    }
+}
+
+/// How many calls of a function were made by the name of a prepared statement.
+fn calls_by_name(postgres: &Postgres, function: &str) -> u64 {
+    let by_name = format!("query like 'PREPARE incumbent\\_{function}\\_%'");
+    let count = postgres.sql(&format!("select coalesce(sum(calls), 0) from pg_stat_statements where {by_name}")).expect("asked");
+    count.parse().expect("a number")
+}
+
+/// Renews until that is done by name. A call is prepared behind the back of whoever made it first, so it takes a few.
+async fn renews_by_name(postgres: &Postgres, engine: &dyn Engine, election: &Name, bid: &Bid, held: Token) {
+    let before = calls_by_name(postgres, "renew");
+    for _ in 0..1000 {
+        let renewed = engine.renew(election, bid, held).await.expect("it is there");
+        assert!(matches!(renewed, Renewal::Kept { .. }), "{renewed:?}");
+        if calls_by_name(postgres, "renew") > before {
+            return;
+        }
+    }
+    panic!("a thousand renewals, and none by name");
+}
+
+/// Behind a pooler a session is everybody's: what one has prepared there another finds, and what one has thrown away another misses.
+#[tokio::test]
+async fn a_prepared_call_is_shared_and_one_that_is_gone_is_made_all_the_same() {
+    let postgres = Postgres::debian().start().expect("postgres starts");
+    let pooler = PgBouncer::start(postgres.port()).expect("pgbouncer starts");
+    let url = format!("postgres://{LOGIN}@127.0.0.1:{}/postgres/pooled?listen=off", pooler.port());
+    let mut all = Vec::new();
+    for name in ["a", "b"] {
+        let (engine, election) = (open(&url).await.expect("a good URL"), fresh_name(name));
+        let bid = Bid { ttl: Duration::from_secs(600), ..bid(&at(0), name) };
+        let held = token(&*engine, &election, &bid).await.expect("it is there").expect("free");
+        renews_by_name(&postgres, &*engine, &election, &bid, held).await;
+        all.push((engine, election, bid, held));
+    }
+    let mut login = tokio_postgres::Config::new();
+    login.host("127.0.0.1").port(pooler.port()).dbname(POSTGRES_DATABASE).user(POSTGRES_USER).password(POSTGRES_PASSWORD);
+    let (somebody, connection) = login.connect(tokio_postgres::NoTls).await.expect("it lets us in");
+    tokio::spawn(connection);
+    somebody.batch_execute("discard all").await.expect("the pooler's one session is lent to whoever asks");
+    for (engine, election, bid, held) in &all {
+        let before = calls_by_name(&postgres, "renew");
+        for _ in 0..3 {
+            let renewed = engine.renew(election, bid, *held).await.expect("it is there");
+            assert!(matches!(renewed, Renewal::Kept { .. }), "{renewed:?}");
+        }
+        assert_eq!(calls_by_name(&postgres, "renew"), before, "names are no longer tried where one was missing");
+    }
+}
+
+#[tokio::test]
+async fn any_text_is_stored_as_it_is() {
+    for conforming in ["on", "off"] {
+        let postgres = Postgres::debian().setting("standard_conforming_strings", conforming).start().expect("postgres starts");
+        let (subject, election) = (at(postgres.port()), fresh_name("texts"));
+        let engine = subject.engine().await;
+        let farewell = Farewell { reason: Reason::Resigned, to: None };
+        let texts = ["it's", "\\' or true; --", "back\\slash", "\"\n\t\u{1F5F3}", "$1 $$ E'x'"];
+        // Until every one of them was also said in a call by name.
+        let mut rounds = 0;
+        while calls_by_name(&postgres, "claim") < 10 {
+            rounds += 1;
+            assert!(rounds < 1000, "a thousand rounds, and none by name");
+            for text in texts {
+                let bid = Bid { value: text.to_owned(), ..bid(&subject, "a") };
+                let held = token(&*engine, &election, &bid).await.expect("it is there").expect("free");
+                let board = engine.look(&election).await.expect("it is there");
+                assert_eq!(board.leaders.first().map(|it| it.value.as_str()), Some(text));
+                engine.release(&election, &bid, held, &farewell).await.expect("it is there");
+            }
+        }
+        let why =
+            engine.claim(&election, &Bid { value: "a\0b".to_owned(), ..bid(&subject, "a") }).await.expect_err("no such text");
+        assert_eq!(why.kind(), Kind::Refused, "{why}");
     }
 }
 

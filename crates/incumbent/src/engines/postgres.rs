@@ -6,6 +6,7 @@
 //!
 //! It leaves out several seats: the one row decides.
 
+mod session;
 mod sql;
 
 use std::future::poll_fn;
@@ -37,12 +38,13 @@ use crate::guarantees::{Exclusive, Guarantees, Lateness, Notice, Order, Tokens, 
 use crate::identity::Identity;
 use crate::name::Name;
 use crate::place::Place;
+use session::Session;
 pub use sql::schema_sql;
 
 const USUAL_PORT: u16 = 5432;
 const USUAL_SCHEMA: &str = "public";
 
-/// A parameter and its type: named, because a statement that is only parsed to learn its types would be another round trip, and a name in a session.
+/// A parameter of a statement that is no call of a function, and its type: named, because a statement that is only parsed to learn its types would be another round trip, and a name in a session.
 type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 
 /// Elections on PostgreSQL.
@@ -71,7 +73,7 @@ struct Server {
     login: Config,
     schema: String,
     statements: sql::Statements,
-    slot: Slot<Arc<Client>>,
+    slot: Slot<Arc<Session>>,
 }
 
 /// The lock of whoever makes tables and functions. Any number that nobody else uses.
@@ -137,6 +139,14 @@ impl Postgres {
         self.hints.beside(self.server.query(statement, parameters)).await
     }
 
+    /// Calls a function of ours with these arguments.
+    async fn call(&self, function: &sql::Function, arguments: &[Option<&str>]) -> Result<Option<String>, Error> {
+        if arguments.iter().flatten().any(|it| it.contains('\0')) {
+            return Err(Error::refused("PostgreSQL keeps no text with a zero byte in it"));
+        }
+        self.hints.beside(self.server.call(function, &sql::literals(arguments))).await
+    }
+
     /// Somebody has been seated. The new leader need not wait for all who look on to be woken.
     fn tell_onlookers(&self, channel: String) {
         let server = Arc::clone(&self.server);
@@ -181,7 +191,7 @@ impl Server {
 
     async fn make_tables(&self) -> Result<(), Error> {
         let lent = self.slot.borrow(self.connect()).await?;
-        let client = Arc::clone(&lent.connection);
+        let client = &Arc::clone(&lent.connection).client;
         let is_there = "SELECT to_regnamespace(quote_ident($1)) IS NOT NULL";
         let made = async {
             let rows = client.query_typed(is_there, &[(&self.schema, Type::TEXT)]).await?;
@@ -215,37 +225,58 @@ impl Server {
 
     /// Asks, and makes tables and functions first if they are not there.
     async fn query(&self, statement: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Error> {
-        if let Some(rows) = self.query_what_is_there(statement, parameters).await? {
-            return Ok(rows);
+        self.once_made(|| self.query_once(statement, parameters)).await
+    }
+
+    /// Calls a function, and makes tables and functions first if they are not there.
+    async fn call(&self, function: &sql::Function, literals: &str) -> Result<Option<String>, Error> {
+        self.once_made(|| self.ask_once(|session| session.call(function, literals))).await
+    }
+
+    async fn once_made<T, F>(&self, ask: impl Fn() -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, (Error, Option<SqlState>)>>,
+    {
+        if let Some(answer) = Server::if_made(&ask).await? {
+            return Ok(answer);
         }
         self.make_tables().await?;
-        self.query_once(statement, parameters).await.map_err(|(why, _)| why)
+        ask().await.map_err(|(why, _)| why)
     }
 
     /// Asks; `None` if tables or functions are not there.
-    async fn query_what_is_there(&self, statement: &str, parameters: &[Parameter<'_>]) -> Result<Option<Vec<Row>>, Error> {
-        let mut answer = self.query_once(statement, parameters).await;
+    async fn if_made<T, F>(ask: impl Fn() -> F) -> Result<Option<T>, Error>
+    where
+        F: Future<Output = Result<T, (Error, Option<SqlState>)>>,
+    {
+        let mut answer = ask().await;
         // A pooler whose other client hung up in the middle of a message can hand us a connection on which the rest is still awaited: what we said was not understood, and
         // nothing was done. The next call has another connection; and every statement may be said twice.
         if let Err((_, Some(code))) = &answer
             && *code == SqlState::PROTOCOL_VIOLATION
         {
-            answer = self.query_once(statement, parameters).await;
+            answer = ask().await;
         }
         match answer {
-            Ok(rows) => Ok(Some(rows)),
+            Ok(answer) => Ok(Some(answer)),
             Err((_, Some(code))) if NOT_MADE.contains(&code) => Ok(None),
             Err((why, _)) => Err(why),
         }
     }
 
     async fn query_once(&self, statement: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, (Error, Option<SqlState>)> {
+        self.ask_once(|session| async move { session.client.query_typed(statement, parameters).await }).await
+    }
+
+    async fn ask_once<T, F>(&self, ask: impl FnOnce(Arc<Session>) -> F) -> Result<T, (Error, Option<SqlState>)>
+    where
+        F: Future<Output = Result<T, tokio_postgres::Error>>,
+    {
         let lent = self.slot.borrow(self.connect()).await.map_err(|why| (why, None))?;
-        let client = Arc::clone(&lent.connection);
-        match client.query_typed(statement, parameters).await {
-            Ok(rows) => {
+        match ask(Arc::clone(&lent.connection)).await {
+            Ok(answer) => {
                 lent.answered();
-                Ok(rows)
+                Ok(answer)
             }
             Err(why) => {
                 let code = why.code().cloned();
@@ -260,12 +291,12 @@ impl Server {
         }
     }
 
-    async fn connect(&self) -> Result<Arc<Client>, Error> {
+    async fn connect(&self) -> Result<Arc<Session>, Error> {
         let mut trouble = None;
         for _ in 0..self.hosts.len() {
             match self.connect_to_host(Plain).await {
                 Ok(client) => match self.refuses_writes(&client).await {
-                    None => return Ok(Arc::new(client)),
+                    None => return Ok(Arc::new(Session::with(client))),
                     Some(why) => trouble = Some(why),
                 },
                 Err(why) => trouble = Some(why),
@@ -489,76 +520,58 @@ impl Engine for Postgres {
     async fn claim(&self, election: &Name, bid: &Bid) -> Result<Claim, Error> {
         let key = self.key(election);
         let channel = self.channel(&key);
-        let (identity, name, ttl) = (bid.identity.as_str(), bid.identity.name(), millis(bid.ttl));
-        let seen = bid.seen.map_or(-1, signed);
-        let by_turns = self.listens == Listens::ByNotify;
-        let parameters: [Parameter<'_>; 9] = [
-            (&key, Type::TEXT),
-            (&identity, Type::TEXT),
-            (&name, Type::TEXT),
-            (&bid.priority, Type::INT4),
-            (&bid.value, Type::TEXT),
-            (&ttl, Type::INT8),
-            (&channel, Type::TEXT),
-            (&seen, Type::INT8),
-            (&by_turns, Type::BOOL),
-        ];
-        let statements = &self.server.statements;
-        let row = only(self.ask_for(&statements.claim, &parameters).await?)?;
-        let told = row.try_get::<_, Vec<Option<String>>>(0).map_err(|why| odd_answer(&why))?;
-        match told.iter().map(Option::as_deref).collect::<Vec<_>>().as_slice() {
-            [Some(token)] => {
+        let (priority, ttl) = (bid.priority.to_string(), whole_ms(bid.ttl).to_string());
+        let seen = bid.seen.map_or(-1, signed).to_string();
+        let by_turns = match self.listens {
+            Listens::ByNotify => "true",
+            Listens::Never => "false",
+        };
+        let arguments =
+            [&key, bid.identity.as_str(), bid.identity.name(), &priority, &bid.value, &ttl, &channel, &seen, by_turns];
+        let told = self.call(&self.server.statements.claim, &arguments.map(Some)).await?.ok_or_else(|| odd_answer(&"nothing"))?;
+        match serde_json::from_str(&told).map_err(|why| odd_answer(&why))? {
+            Claimed::Granted(token) => {
                 self.tell_onlookers(channel);
-                Ok(Claim::Granted(Grant::of(token_of(number(token)?)?)))
+                Ok(Claim::Granted(Grant::of(token_of(token)?)))
             }
-            [None, Some(holder), Some(token), Some(value), Some(priority), Some(since), Some(free_in)] => {
+            Claimed::Occupied(Some(it)) => {
                 let leader = Leader {
-                    identity: Identity::stored(*holder),
-                    token: token_of(number(token)?)?,
-                    value: (*value).to_owned(),
-                    priority: number(priority)?,
-                    since: Some(std::time::UNIX_EPOCH + Duration::from_millis(number(since)?)),
+                    identity: it.identity,
+                    token: token_of(it.token)?,
+                    value: it.value,
+                    priority: it.priority,
+                    since: Some(std::time::UNIX_EPOCH + Duration::from_millis(it.since_ms)),
                     heeds_wishes: true,
                 };
-                Ok(Claim::Occupied { leader: Some(leader), free_in: Some(Duration::from_millis(number(free_in)?)) })
+                Ok(Claim::Occupied { leader: Some(leader), free_in: Some(Duration::from_millis(it.free_in_ms)) })
             }
-            [None] => Ok(Claim::Occupied { leader: None, free_in: None }),
-            odd => Err(odd_answer(&format!("{odd:?}"))),
+            Claimed::Occupied(None) => Ok(Claim::Occupied { leader: None, free_in: None }),
         }
     }
 
     async fn renew(&self, election: &Name, bid: &Bid, token: Token) -> Result<Renewal, Error> {
-        let (key, ttl, token_number) = (self.key(election), millis(bid.ttl), signed(token));
-        let identity = bid.identity.as_str();
-        let parameters: [Parameter<'_>; 4] =
-            [(&key, Type::TEXT), (&identity, Type::TEXT), (&token_number, Type::INT8), (&ttl, Type::INT8)];
-        let row = only(self.ask_for(&self.server.statements.renew, &parameters).await?)?;
-        if !column::<bool>(&row, "kept")? {
-            return Ok(Renewal::Gone);
+        let (key, number, ttl) = (self.key(election), token.get().to_string(), whole_ms(bid.ttl).to_string());
+        let arguments = [&key, bid.identity.as_str(), &number, &ttl].map(Some);
+        match self.call(&self.server.statements.renew, &arguments).await?.as_deref() {
+            None => Ok(Renewal::Gone),
+            Some("") => Ok(Renewal::Kept { grant: Grant::of(token), wish: None }),
+            Some(wish) => Ok(Renewal::Kept { grant: Grant::of(token), wish: Some(read(wish)?) }),
         }
-        let wish = column::<Option<String>>(&row, "wish")?.map(|it| read(&it)).transpose()?;
-        Ok(Renewal::Kept { grant: Grant::of(token), wish })
     }
 
     async fn release(&self, election: &Name, bid: &Bid, token: Token, farewell: &Farewell) -> Result<(), Error> {
         let key = self.key(election);
-        let (channel, token, identity) = (self.channel(&key), signed(token), bid.identity.as_str());
-        let reason = farewell.reason.to_string();
-        let parameters: [Parameter<'_>; 6] = [
-            (&key, Type::TEXT),
-            (&identity, Type::TEXT),
-            (&token, Type::INT8),
-            (&reason, Type::TEXT),
-            (&farewell.to, Type::TEXT),
-            (&channel, Type::TEXT),
-        ];
-        self.ask_for(&self.server.statements.release, &parameters).await.map(drop)
+        let (channel, number, reason) = (self.channel(&key), token.get().to_string(), farewell.reason.to_string());
+        let identity = bid.identity.as_str();
+        let arguments = [Some(&*key), Some(identity), Some(&*number), Some(&*reason), farewell.to.as_deref(), Some(&*channel)];
+        self.call(&self.server.statements.release, &arguments).await.map(drop)
     }
 
     async fn look(&self, election: &Name) -> Result<Board, Error> {
         let key = self.key(election);
         let parameters: [Parameter<'_>; 1] = [(&key, Type::TEXT)];
-        let looked = self.hints.beside(self.server.query_what_is_there(&self.server.statements.look, &parameters)).await?;
+        let looked =
+            self.hints.beside(Server::if_made(|| self.server.query_once(&self.server.statements.look, &parameters))).await?;
         // Where there are no tables nobody leads, and whoever only looks makes none.
         let Some(rows) = looked else { return Ok(Board::default()) };
         let row = only(rows)?;
@@ -632,6 +645,25 @@ impl Engine for Postgres {
     }
 }
 
+/// What a claim comes to, as the function tells it.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Claimed {
+    Granted(i64),
+    Occupied(Option<Seated>),
+}
+
+/// Who leads, as the function tells of it.
+#[derive(Deserialize)]
+struct Seated {
+    identity: Identity,
+    token: i64,
+    value: String,
+    priority: i32,
+    since_ms: u64,
+    free_in_ms: u64,
+}
+
 /// One in line, as the statement tells of it.
 #[derive(Deserialize)]
 struct Waiting {
@@ -650,10 +682,6 @@ fn leader(row: &Row) -> Result<Option<Leader>, Error> {
         since,
         heeds_wishes: true,
     }))
-}
-
-fn number<T: std::str::FromStr>(text: &str) -> Result<T, Error> {
-    text.parse().map_err(|_| odd_answer(&format!("{text:?} is no number")))
 }
 
 fn odd_answer(why: &dyn std::fmt::Display) -> Error {
@@ -691,10 +719,6 @@ fn token_of(number: i64) -> Result<Token, Error> {
     token.ok_or_else(|| {
         Error::misconfigured(format!("{number} in the table is no token of incumbent: say schema=NAME to use others"))
     })
-}
-
-fn millis(span: Duration) -> i64 {
-    i64::try_from(whole_ms(span)).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

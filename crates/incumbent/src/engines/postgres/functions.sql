@@ -1,19 +1,18 @@
-/* What the engine asks again and again, as functions: the server plans a function once in a session, and a statement at every call.
+/* What the engine asks again and again, as functions: the server plans a function once in a session, and a statement at every call. Each answers with one text.
    Their names end with the version of their texts, so that programs of two versions can share the tables; tables of before there were functions serve as they are. */
 
 /* Gives the seat to the bidder if it is free and its turn, and a place in line otherwise.
 
-   Returns the token, or nothing and then who leads: holder, token, value, priority, since when, free in how many milliseconds. One value, because a function that is a
-   table to the planner costs more than its work. Those who look on are told by the caller, once it has its answer: to wake them all takes time, and they lose none.
+   Returns JSON: the token, or who leads, or null. One value, because a function that is a table to the planner costs more than its work. Those who look on are told by the caller, once it has its answer: to wake them all takes time, and they lose none.
 
    The row of the election decides: it is locked before anybody is seated, and all that follows goes by what was found then.
    Time is clock_timestamp(): now() stands still in a transaction, and whoever waited for a lock would count from before it waited. */
 CREATE OR REPLACE FUNCTION {s}.incumbent_claim_{v}(
   p_election text, p_identity text, p_name text, p_priority integer, p_value text, p_ttl_ms bigint, p_channel text,
   p_seen bigint /* greatest token seen, or -1 */, p_by_turns boolean /* only the first in line is let in */
-) RETURNS text[] LANGUAGE plpgsql AS $incumbent$
+) RETURNS text LANGUAGE plpgsql AS $incumbent$
 DECLARE
-  answer text[];
+  answer text;
   first text;
   durable text;
   granted bigint;
@@ -36,7 +35,7 @@ BEGIN
       AND (e.term + 1) % 16 <> 0 /* then there is sweeping to do */
       AND (first IS NULL OR first = p_identity OR NOT p_by_turns)
     /* A server that acknowledges before its disk has it is told not to: a token that was granted must not be granted again. */
-    RETURNING ARRAY[e.token::text], CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END
+    RETURNING e.token::text, CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END
     INTO answer, durable;
   IF FOUND THEN
     IF first IS NOT NULL THEN
@@ -77,7 +76,7 @@ BEGIN
         WHERE e.election = p_election;
       DELETE FROM {s}.incumbent_candidate c WHERE c.election = p_election AND c.candidate = p_identity;
       IF own THEN
-        RETURN ARRAY[granted::text];
+        RETURN granted::text;
       END IF;
       IF seat.holder IS NOT NULL THEN
         INSERT INTO {s}.incumbent_past (election, token, holder, since, until, reason)
@@ -91,7 +90,7 @@ BEGIN
           SELECT d.candidate FROM {s}.incumbent_candidate d
           WHERE d.election = p_election AND d.expires_at <= clock_timestamp() FOR UPDATE SKIP LOCKED);
       END IF;
-      RETURN ARRAY[granted::text];
+      RETURN granted::text;
     END IF;
   END IF;
   INSERT INTO {s}.incumbent_candidate AS c (election, candidate, name, priority, expires_at)
@@ -103,36 +102,35 @@ BEGIN
       WHERE c.election = p_election AND c.expires_at > clock_timestamp() AND (NOT is_kept OR seat.kept_for IN (c.candidate, c.name))
       ORDER BY c.arrived LIMIT 1;
     PERFORM pg_notify(p_channel, next_in_line) WHERE next_in_line IS NOT NULL;
-    RETURN ARRAY[NULL::text];
+    RETURN 'null';
   END IF;
-  SELECT ARRAY[NULL, e.holder, e.token::text, e.value, e.priority::text, (extract(epoch FROM e.since) * 1000)::bigint::text,
-      greatest(extract(epoch FROM e.expires_at - clock_timestamp()) * 1000, 0)::bigint::text]
+  SELECT json_build_object('identity', e.holder, 'token', e.token, 'value', e.value, 'priority', e.priority, 'since_ms', (extract(epoch FROM e.since) * 1000)::bigint,
+      'free_in_ms', greatest(extract(epoch FROM e.expires_at - clock_timestamp()) * 1000, 0)::bigint)::text
     INTO answer
     FROM {s}.incumbent_election e WHERE e.election = p_election AND e.holder IS NOT NULL AND e.expires_at > clock_timestamp();
-  RETURN coalesce(answer, ARRAY[NULL::text]);
+  RETURN coalesce(answer, 'null');
 END
 $incumbent$;
 
-/* Begins the ttl of a leadership anew and tells what is wanted of it. A renewal that was acknowledged must outlive a crash, too: its holder goes by it. */
-CREATE OR REPLACE FUNCTION {s}.incumbent_renew_{v}(
-  p_election text, p_identity text, p_token bigint, p_ttl_ms bigint, OUT kept boolean, OUT wish text
-) LANGUAGE plpgsql AS $incumbent$
-#variable_conflict use_column
+/* Begins the ttl of a leadership anew and returns what is wanted of it, or an empty text; null if it is over. A renewal that was acknowledged must outlive a crash, too: its holder goes by it. */
+CREATE OR REPLACE FUNCTION {s}.incumbent_renew_{v}(p_election text, p_identity text, p_token bigint, p_ttl_ms bigint) RETURNS text LANGUAGE plpgsql AS $incumbent$
+DECLARE
+  wanted text;
 BEGIN
   IF current_setting('synchronous_commit') = 'off' THEN
     PERFORM set_config('synchronous_commit', 'on', true);
   END IF;
   UPDATE {s}.incumbent_election e SET expires_at = clock_timestamp() + p_ttl_ms * interval '1 millisecond', ttl_ms = p_ttl_ms
     WHERE e.election = p_election AND e.holder = p_identity AND e.token = p_token AND e.expires_at > clock_timestamp()
-    RETURNING e.wish INTO wish;
-  kept := FOUND;
+    RETURNING coalesce(e.wish, '') INTO wanted;
+  RETURN wanted;
 END
 $incumbent$;
 
 /* Frees the seat of a leadership if it still has it, for p_to if somebody is named, and tells the next in line. */
 CREATE OR REPLACE FUNCTION {s}.incumbent_release_{v}(
   p_election text, p_identity text, p_token bigint, p_reason text, p_to text, p_channel text
-) RETURNS void LANGUAGE plpgsql AS $incumbent$
+) RETURNS text LANGUAGE plpgsql AS $incumbent$
 DECLARE
   began timestamptz;
   hasty text;
@@ -143,7 +141,7 @@ BEGIN
     /* The disk need not have it: a grant that comes after it is on the disk behind it in the same log, and a release that a crash undoes leaves a seat that is free when its time has passed. */
     RETURNING e.since, set_config('synchronous_commit', 'off', true) INTO began, hasty;
   IF NOT FOUND THEN
-    RETURN;
+    RETURN NULL;
   END IF;
   INSERT INTO {s}.incumbent_past (election, token, holder, since, until, reason)
     VALUES (p_election, p_token, p_identity, began, clock_timestamp(), p_reason) ON CONFLICT DO NOTHING;
@@ -151,5 +149,6 @@ BEGIN
     SELECT c.candidate FROM {s}.incumbent_candidate c
       WHERE c.election = p_election AND c.expires_at > clock_timestamp() AND (p_to IS NULL OR p_to IN (c.candidate, c.name))
       ORDER BY c.arrived LIMIT 1) AS next);
+  RETURN NULL;
 END
 $incumbent$;

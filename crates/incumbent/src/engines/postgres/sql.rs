@@ -1,14 +1,19 @@
 //! What the engine says to PostgreSQL: each call one statement, so that it needs neither a transaction nor anything that a session must keep. What is asked again and
-//! again is a call of a function (`functions.sql`): a session plans that once, and a pooler need not know of it.
+//! again is a call of a function (`functions.sql`): a session plans that once, and a pooler need not know of it. Even so the server reads and plans the call itself each
+//! time, unless the session has it prepared (`session.rs`).
 //!
 //! Time is `clock_timestamp()`: `now()` stands still in a transaction, and a statement that waited for a lock would count from before it waited.
 
+use std::hash::Hasher;
+
+use super::Fnv;
+
 /// The statements, with the schema's name in them.
 pub(super) struct Statements {
-    pub(super) claim: String,
+    pub(super) claim: Function,
+    pub(super) renew: Function,
+    pub(super) release: Function,
     pub(super) changed: String,
-    pub(super) renew: String,
-    pub(super) release: String,
     pub(super) withdraw: String,
     pub(super) proclaim: String,
     pub(super) ask: String,
@@ -18,8 +23,50 @@ pub(super) struct Statements {
     pub(super) look: String,
 }
 
+/// How to call a function of `functions.sql`.
+pub(super) struct Function {
+    /// Of the statement that is prepared to call it. It ends with a digest of that statement: where the name is known it stands for the same, whoever has prepared it. Behind a
+    /// pooler that may have been another program.
+    pub(super) prepared_name: String,
+    pub(super) prepare: String,
+    qualified: String,
+}
+
+impl Function {
+    fn of(schema: &str, name: &str, types: &str) -> Function {
+        let qualified = in_schema(&format!("{{s}}.incumbent_{name}_{{v}}"), schema);
+        let places: Vec<String> = (1..=types.split(',').count()).map(|it| format!("${it}")).collect();
+        let call = format!("({types}) AS SELECT {qualified}({})", places.join(", "));
+        let mut digest = Fnv::default();
+        digest.write(call.as_bytes());
+        let prepared_name = format!("incumbent_{name}_{:016x}", digest.finish());
+        Function { prepare: format!("PREPARE {prepared_name} {call}"), prepared_name, qualified }
+    }
+
+    /// Calls it where nothing is prepared.
+    pub(super) fn plainly(&self, literals: &str) -> String {
+        format!("SELECT {}({literals})", self.qualified)
+    }
+
+    /// Calls it where its statement is prepared.
+    pub(super) fn by_name(&self, literals: &str) -> String {
+        format!("EXECUTE {}({literals})", self.prepared_name)
+    }
+}
+
+/// Texts, numbers and what may be missing, as SQL wants them in the list of a function's arguments.
+pub(super) fn literals(texts: &[Option<&str>]) -> String {
+    texts.iter().map(|it| it.map_or_else(|| "NULL".to_owned(), literal)).collect::<Vec<_>>().join(", ")
+}
+
+/// Right whether or not the server takes a backslash in a plain text for itself (`standard_conforming_strings`).
+fn literal(text: &str) -> String {
+    let quotes_doubled = text.replace('\'', "''");
+    if text.contains('\\') { format!("E'{}'", quotes_doubled.replace('\\', "\\\\")) } else { format!("'{quotes_doubled}'") }
+}
+
 /// Of the functions' texts, in their names. To be raised whenever one of them changes: then programs of both versions find what they need.
-const FUNCTIONS_VERSION: u32 = 4;
+const FUNCTIONS_VERSION: u32 = 5;
 
 /// Makes the tables and functions. To be run once, by somebody who may create them in the schema; those who elect need
 /// `SELECT, INSERT, UPDATE, DELETE` on the tables and `USAGE` on the schema. Where they are there already, from an earlier version too, it does no harm.
@@ -46,10 +93,10 @@ impl Statements {
     pub(super) fn of(schema: &str) -> Statements {
         let fill = |text: &str| in_schema(&text.replace("{next}", NEXT), schema);
         Statements {
-            claim: fill(CLAIM),
+            claim: Function::of(schema, "claim", "text, text, text, integer, text, bigint, text, bigint, boolean"),
+            renew: Function::of(schema, "renew", "text, text, bigint, bigint"),
+            release: Function::of(schema, "release", "text, text, bigint, text, text, text"),
             changed: fill(CHANGED),
-            renew: fill(RENEW),
-            release: fill(RELEASE),
             withdraw: fill(WITHDRAW),
             proclaim: fill(PROCLAIM),
             ask: fill(ASK),
@@ -113,17 +160,8 @@ const NEXT: &str = "\
   WHERE c.election = $1 AND c.expires_at > clock_timestamp() AND (k.kept_for IS NULL OR k.kept_for IN (c.candidate, c.name))
   ORDER BY c.arrived LIMIT 1)";
 
-/// `$1` election, `$2` identity, `$3` name, `$4` priority, `$5` value, `$6` ttl in ms, `$7` channel, `$8` greatest token seen, or -1, `$9` whether it must be the first in line.
-const CLAIM: &str = "SELECT {s}.incumbent_claim_{v}($1, $2, $3, $4, $5, $6, $7, $8, $9)";
-
 /// `$1` channel. For those who look on.
 const CHANGED: &str = "SELECT pg_notify($1, '*')::text";
-
-/// `$1` election, `$2` identity, `$3` token, `$4` ttl in ms.
-const RENEW: &str = "SELECT * FROM {s}.incumbent_renew_{v}($1, $2, $3, $4)";
-
-/// `$1` election, `$2` identity, `$3` token, `$4` reason, `$5` successor or null, `$6` channel.
-const RELEASE: &str = "SELECT {s}.incumbent_release_{v}($1, $2, $3, $4, $5, $6)::text";
 
 /// `$1` election, `$2` identity, `$3` channel. Whoever was told of a free seat and goes must not be the only one.
 const WITHDRAW: &str = "\
@@ -189,16 +227,29 @@ FROM (SELECT) AS one LEFT JOIN {s}.incumbent_election e ON e.election = $1 AND e
 
 #[cfg(test)]
 mod tests {
-    use std::hash::Hasher;
-
-    use super::super::Fnv;
     use super::*;
 
     #[test]
     fn a_schema_of_any_name_is_quoted() {
         assert!(schema_sql("a\"b").starts_with("CREATE SCHEMA IF NOT EXISTS \"a\"\"b\";\n"));
         assert!(schema_sql("public").starts_with("CREATE TABLE IF NOT EXISTS \"public\".incumbent_election"));
-        assert!(!Statements::of("x").claim.contains('{') && !schema_sql("x").contains('{'));
+        assert!(!Statements::of("x").look.contains('{') && !schema_sql("x").contains('{'));
+    }
+
+    #[test]
+    fn a_text_is_no_more_than_a_text_whatever_is_in_it() {
+        assert_eq!(literals(&[Some("it's"), None, Some("a\\'b"), Some("7")]), "'it''s', NULL, E'a\\\\''b', '7'");
+    }
+
+    /// Somebody else's statement may be called `claim`, and another schema's functions are other functions.
+    #[test]
+    fn a_prepared_call_is_named_after_all_that_it_says() {
+        let (here, there) = (Statements::of("x").claim, Statements::of("y").claim);
+        assert_ne!(here.prepared_name, there.prepared_name);
+        assert_eq!(here.prepared_name, Statements::of("x").claim.prepared_name);
+        assert!(here.prepared_name.len() < 64, "the server cuts it off there");
+        let said = "(text, text, bigint, bigint) AS SELECT \"x\".incumbent_renew_5($1, $2, $3, $4)";
+        assert!(Statements::of("x").renew.prepare.ends_with(said), "{}", Statements::of("x").renew.prepare);
     }
 
     /// A server that has functions of this version is not given others.
@@ -206,7 +257,7 @@ mod tests {
     fn functions_that_change_have_another_version() {
         let mut digest = Fnv::default();
         digest.write(FUNCTIONS.as_bytes());
-        let known = (4, 15_626_430_235_371_768_209);
+        let known = (5, 5_191_830_140_779_722_337);
         let now = (FUNCTIONS_VERSION, digest.finish());
         assert_eq!(now, known, "raise FUNCTIONS_VERSION if it was published with other texts, and note both here");
     }
