@@ -108,6 +108,8 @@ pub(crate) struct Clerk {
     leaving_line: Option<JoinHandle<()>>,
     /// It is fit again, and contends as soon as its former place is given up.
     contends_then: bool,
+    /// What the bid wants to be noted is on record of this leadership.
+    noted: Option<Token>,
     /// To whom the seat of this leadership goes when it is released.
     successor: Option<(Token, String)>,
     rival: Option<Rival>,
@@ -133,6 +135,7 @@ struct Answered {
     kind: &'static str,
     took: Duration,
     outcome: Outcome,
+    noted: Option<Token>,
     wish: Option<Wish>,
     leader: Option<Leader>,
     error: Option<Error>,
@@ -191,6 +194,7 @@ impl Clerk {
             hints: Hints::Wanted,
             leaving_line: None,
             contends_then: false,
+            noted: None,
             successor: None,
             rival: None,
             abandoned: false,
@@ -338,7 +342,7 @@ impl Clerk {
     }
 
     fn on_answer(&mut self, answered: Answered) {
-        let Answered { call, kind, took, outcome, wish, leader, error } = answered;
+        let Answered { call, kind, took, outcome, noted, wish, leader, error } = answered;
         self.calls_open -= 1;
         if let Some(metrics) = &self.metrics {
             metrics.on_call(&self.election, kind, took, outcome);
@@ -360,6 +364,7 @@ impl Clerk {
             }
             self.consider_preemption(leader);
         }
+        self.noted = noted.or(self.noted);
         self.step(Input::Answer { call, outcome });
         if let Some(wish) = wish {
             self.on_wish(wish);
@@ -516,7 +521,7 @@ impl Clerk {
                 if let Some(metrics) = &self.metrics {
                     metrics.on_elected(election, self.clock.now() - self.contending_since);
                 }
-                let term = Term::begin(token, until, election.clone(), candidate.clone(), self.clock);
+                let term = Term::begin(token, until, self.noted == Some(token), election.clone(), candidate.clone(), self.clock);
                 self.progress.send_modify(|it| it.term = Some(term));
                 self.watch();
             }
@@ -585,9 +590,10 @@ impl Answered {
             Call::Renew { .. } => "renew",
             Call::Release { .. } => "release",
         };
-        let nothing = Answered { call: id, kind, took, outcome: Outcome::Unknown, wish: None, leader: None, error: None };
+        let outcome = Outcome::Unknown;
+        let nothing = Answered { call: id, kind, took, outcome, noted: None, wish: None, leader: None, error: None };
         match answer {
-            Ok(Reply { outcome, wish, leader }) => Answered { outcome, wish, leader, ..nothing },
+            Ok(Reply { outcome, noted, wish, leader }) => Answered { outcome, noted, wish, leader, ..nothing },
             Err(error) => {
                 let outcome = match error.kind() {
                     Kind::Refused | Kind::Misconfigured => Outcome::Refused,
@@ -602,20 +608,20 @@ impl Answered {
 /// An answer in the tenure's words, and what the tenure does not need to know.
 struct Reply {
     outcome: Outcome,
+    noted: Option<Token>,
     wish: Option<Wish>,
     leader: Option<Leader>,
 }
 
 async fn carry_out(engine: &dyn Engine, election: &Name, bid: &Bid, call: Call, to: Option<String>) -> Result<Reply, Error> {
-    let bare = |outcome| Reply { outcome, wish: None, leader: None };
+    let bare = |outcome| Reply { outcome, noted: None, wish: None, leader: None };
     let taken = |leader: Option<Leader>, free_in| Reply {
-        outcome: Outcome::Occupied { token: leader.as_ref().map(|it| it.token), free_in },
-        wish: None,
-        leader,
+        leader: leader.clone(),
+        ..bare(Outcome::Occupied { token: leader.map(|it| it.token), free_in })
     };
     Ok(match call {
         Call::Claim => match engine.claim(election, bid).await? {
-            Claim::Granted(grant) => bare(granted(grant)),
+            Claim::Granted(grant) => Reply { noted: grant.noted.then_some(grant.token), ..bare(granted(grant)) },
             Claim::Occupied { leader, free_in } => taken(leader, free_in),
         },
         Call::Inquire => match engine.inquire(election, bid).await? {

@@ -256,7 +256,7 @@ mod tests {
 
     fn bid(name: &str) -> Bid {
         let identity = Identity::named(name).expect("a good name");
-        Bid { identity, ttl: Duration::from_secs(3), value: "here".into(), priority: 0, seats: 1, seen: None }
+        Bid { identity, ttl: Duration::from_secs(3), value: "here".into(), priority: 0, seats: 1, seen: None, note: None }
     }
 
     fn token(incarnation: u16, term: u64) -> Token {

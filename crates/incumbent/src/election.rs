@@ -47,9 +47,13 @@ struct Settings {
     priority: i32,
     preemption: Option<Preemption>,
     seats: u32,
+    note: Option<Noting>,
     health: Option<Arc<Health>>,
     metrics: Option<Arc<Metrics>>,
 }
+
+/// What is to be on record of a candidacy that leads.
+type Noting = Arc<dyn Fn(&Identity) -> String + Send + Sync>;
 
 /// What the work of [`Election::run`] wants next.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -255,9 +259,11 @@ impl Election {
         let settings = &self.settings;
         let seen = self.seen.load(Ordering::Acquire);
         let incarnation = u16::try_from(seen >> 48).unwrap_or(0);
+        // Each candidacy is somebody else: one whose leadership was dropped must not be taken for the next.
+        let identity = settings.identity.anew();
         Bid {
-            // Each candidacy is somebody else: one whose leadership was dropped must not be taken for the next.
-            identity: settings.identity.anew(),
+            note: settings.note.as_ref().map(|it| it(&identity)),
+            identity,
             ttl: settings.timing.ttl(),
             value: settings.value.clone(),
             priority: settings.priority,
@@ -311,6 +317,7 @@ pub struct Builder {
     priority: i32,
     preemption: Option<Preemption>,
     seats: u32,
+    note: Option<Noting>,
     health: Option<Arc<Health>>,
     metrics: Option<Arc<Metrics>>,
 }
@@ -327,6 +334,7 @@ impl Builder {
             priority: 0,
             preemption: None,
             seats: 1,
+            note: None,
             health: None,
             metrics: None,
         }
@@ -385,6 +393,13 @@ impl Builder {
     /// How many may lead at once, where the engine can; the same in every process that takes part.
     pub fn seats(mut self, seats: u32) -> Self {
         self.seats = seats;
+        self
+    }
+
+    /// What is to be on record of whoever leads from here, made for each candidacy: see [`Board::notes`]. An engine that can puts it there in the step that gives the seat, without another
+    /// round trip; [`Leadership::is_noted`] says whether it did.
+    pub fn note(mut self, note: impl Fn(&Identity) -> String + Send + Sync + 'static) -> Self {
+        self.note = Some(Arc::new(note));
         self
     }
 
@@ -464,6 +479,7 @@ impl Builder {
             priority: self.priority,
             preemption: self.preemption,
             seats: self.seats,
+            note: self.note,
             health: self.health,
             metrics: self.metrics,
         };

@@ -107,6 +107,8 @@ pub struct Bid {
     pub seats: u32,
     /// The greatest token seen. An engine that would grant a smaller one has lost its memory, and must raise its incarnation first.
     pub seen: Option<Token>,
+    /// To be put on record with the seat, as [`Engine::annotate`] does, by an engine that can do both in one step: then its grant says so.
+    pub note: Option<String>,
 }
 
 /// What became of a claim.
@@ -132,12 +134,14 @@ pub struct Grant {
     pub ttl: Option<Duration>,
     /// Since when the engine may have counted it, on the clock of [`crate::clock`], if that was before this call: a keep-alive of a shared session.
     pub counted_from: Option<Instant>,
+    /// Whether [`Bid::note`] is on record. If not, whoever needs it there has yet to put it there.
+    pub noted: bool,
 }
 
 impl Grant {
-    /// One whose ttl is as it was asked for, and counts from the call.
+    /// One whose ttl is as it was asked for, and counts from the call; nothing was noted.
     pub fn of(token: Token) -> Grant {
-        Grant { token, ttl: None, counted_from: None }
+        Grant { token, ttl: None, counted_from: None, noted: false }
     }
 }
 

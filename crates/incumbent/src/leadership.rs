@@ -63,6 +63,8 @@ impl std::error::Error for Lost {}
 /// One leadership, as its candidacy and its holders share it.
 pub(crate) struct Term {
     pub(crate) token: Token,
+    /// What its election wanted to be noted is on record.
+    is_noted: bool,
     election: Name,
     identity: Identity,
     clock: Clock,
@@ -87,10 +89,17 @@ pub(crate) enum Stage {
 }
 
 impl Term {
-    pub(crate) fn begin(token: Token, until: Instant, election: Name, identity: Identity, clock: Clock) -> Arc<Term> {
+    pub(crate) fn begin(
+        token: Token,
+        until: Instant,
+        is_noted: bool,
+        election: Name,
+        identity: Identity,
+        clock: Clock,
+    ) -> Arc<Term> {
         let (until, deadline) = (AtomicU64::new(until.as_nanos()), AtomicU64::new(until.as_nanos()));
         let (stage, renewals) = (watch::Sender::new(Stage::Calm), watch::Sender::new(()));
-        Arc::new(Term { token, election, identity, clock, until, deadline, stage, renewals })
+        Arc::new(Term { token, is_noted, election, identity, clock, until, deadline, stage, renewals })
     }
 
     pub(crate) fn extend(&self, until: Instant) {
@@ -186,6 +195,12 @@ impl Leadership {
     /// The fencing token: greater than that of every leadership before. Give it to whatever is written to.
     pub fn token(&self) -> Token {
         self.term.token
+    }
+
+    /// Whether what [`Builder::note`](crate::election::Builder::note) says is on record of it: then it was before anybody knew of this leadership. If not, [`Election::annotate`](crate::Election::annotate)
+    /// puts it there.
+    pub fn is_noted(&self) -> bool {
+        self.term.is_noted
     }
 
     /// The election.

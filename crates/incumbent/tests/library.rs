@@ -198,7 +198,8 @@ async fn work_is_neither_begun_nor_polled_once_its_leadership_is_over() {
                 None => sleep(Duration::from_millis(1)).await,
             }
         };
-        let bid = Bid { identity: leader.identity, ttl: TTL, value: String::new(), priority: 0, seats: 1, seen: None };
+        let bid =
+            Bid { identity: leader.identity, ttl: TTL, value: String::new(), priority: 0, seats: 1, seen: None, note: None };
         let farewell = Farewell { reason: Reason::Evicted, to: None };
         memory.release(&name, &bid, leader.token, &farewell).await.expect("memory is well");
         sleep(TTL).await;
@@ -374,6 +375,18 @@ async fn what_the_leader_proclaims_is_seen() {
     assert_eq!(observer.next().await.map(|it| it.value).as_deref(), Some("10.0.0.1:80"));
     a.proclaim(&leadership, "10.0.0.1:81").await.expect("in office");
     assert_eq!(observer.next().await.map(|it| it.value).as_deref(), Some("10.0.0.1:81"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_to_be_noted_is_on_record_before_the_leadership_is_known() {
+    let memory = Memory::new();
+    let a = builder(&memory, "a").note(|identity| format!("led by {identity}")).build().await.expect("fits");
+    let leadership = lead(&a).await;
+    assert!(leadership.is_noted());
+    let noted = memory.look(leadership.election()).await.expect("memory is well").notes;
+    assert_eq!((noted[0].token, noted[0].text.clone()), (leadership.token(), format!("led by {}", leadership.identity())));
+    leadership.resign().await.expect("memory is well");
+    assert!(!lead(&candidate(&memory, "b").await).await.is_noted(), "it has said nothing");
 }
 
 #[tokio::test(start_paused = true)]
@@ -573,7 +586,7 @@ async fn a_leadership_that_is_dropped_after_it_was_lost_holds_up_nobody() {
     let leadership = lead(&a).await;
     let (name, token) = (Name::new("billing").expect("a good name"), leadership.token());
     let identity = leadership.identity().clone();
-    let bid = Bid { identity, ttl: TTL, value: String::new(), priority: 0, seats: 1, seen: None };
+    let bid = Bid { identity, ttl: TTL, value: String::new(), priority: 0, seats: 1, seen: None, note: None };
     memory.release(&name, &bid, token, &Farewell { reason: Reason::Evicted, to: None }).await.expect("memory is well");
     timeout(TTL, leadership.lost()).await.expect("a renewal finds out");
     drop(leadership);

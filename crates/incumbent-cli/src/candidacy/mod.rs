@@ -11,12 +11,11 @@ pub(crate) mod signals;
 
 use std::path::{Path, PathBuf};
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
+use incumbent::election::Builder;
 use incumbent::engine::Kind;
 use incumbent::engines::file::{Files, usual_directory};
-use incumbent::metrics::Metrics;
 use incumbent::{Election, Leadership, Name, Preemption, Token};
 use incumbent_protocol::time::Instant;
 use incumbent_supervisor::berth::Berth;
@@ -186,19 +185,18 @@ async fn try_once(wanted: &CandidacyArguments, election: &Election) -> Result<Op
     }
 }
 
-/// Connects; an engine that is not there yet is waited for, because hosts come up in any order: until told to stop, or out of patience.
+/// Connects; an engine that is not there yet is waited for, because hosts come up in any order: until told to stop, or out of patience. `finish` adds what the two do not have in common.
 pub(crate) async fn build(
     wanted: &CandidacyArguments,
     target: &Target,
-    drain: Option<Duration>,
-    metrics: &Arc<Metrics>,
+    finish: impl Fn(Builder) -> Builder,
     patience: Patience,
     signals: &mut Signals,
 ) -> Result<Result<Election, Unserved>, Failure> {
     let built = tokio::select! {
         biased;
         told = signals.told() => return Ok(Err(Unserved::Told(told))),
-        built = keep_building(wanted, target, drain, metrics, patience) => built?,
+        built = keep_building(wanted, target, finish, patience) => built?,
         () = patience.has_run_out() => None,
     };
     Ok(built.ok_or_else(|| {
@@ -217,14 +215,13 @@ fn say_not_in_time(wanted: &CandidacyArguments) {
 async fn keep_building(
     wanted: &CandidacyArguments,
     target: &Target,
-    drain: Option<Duration>,
-    metrics: &Arc<Metrics>,
+    finish: impl Fn(Builder) -> Builder,
     patience: Patience,
 ) -> Result<Option<Election>, Failure> {
     let mut said = false;
     let mut wait = Duration::from_millis(100);
     loop {
-        let building = builder(wanted, target, drain)?.metrics(Arc::clone(metrics)).build();
+        let building = finish(builder(wanted, target)?).build();
         let built = if patience == Patience::OneTry { answer(building).await } else { building.await };
         match built {
             Ok(election) => return Ok(Some(election)),
@@ -244,16 +241,9 @@ async fn keep_building(
     }
 }
 
-fn builder(
-    wanted: &CandidacyArguments,
-    target: &Target,
-    drain: Option<Duration>,
-) -> Result<incumbent::election::Builder, Failure> {
+fn builder(wanted: &CandidacyArguments, target: &Target) -> Result<Builder, Failure> {
     let mut builder =
         target.for_work_elsewhere()?.builder(&wanted.election)?.value(wanted.value.clone()).priority(wanted.priority);
-    if let Some(drain) = drain {
-        builder = builder.drain(drain);
-    }
     if wanted.priority != 0 {
         builder = builder.preempt(Preemption { margin: 1, min_tenure: wanted.min_tenure });
     }

@@ -166,7 +166,7 @@ async fn stand(engine: &dyn Engine, election: &Name, ttl: Duration) -> Result<()
 }
 
 fn bid(ttl: Duration) -> Bid {
-    Bid { identity: Identity::unique(), ttl, value: String::new(), priority: 0, seats: 1, seen: None }
+    Bid { identity: Identity::unique(), ttl, value: String::new(), priority: 0, seats: 1, seen: None, note: None }
 }
 
 /// The times that elections here would have, and whether the engine grants them.

@@ -142,29 +142,28 @@ impl Fencing {
 /// This machine, as far as it can prove others dead: whoever holds the berth knows that nothing lives of those who held it before.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Here {
-    identity: Identity,
     /// The file of the berth, by its numbers in this kernel: two containers on one kernel have two. Behind an `@` the machine, if that is known.
     berth: String,
 }
 
 impl Here {
-    pub(super) fn new(identity: &Identity, berth: &Berth) -> std::io::Result<Here> {
+    pub(super) fn at(berth: &Berth) -> std::io::Result<Here> {
         let file = berth.file().metadata()?;
         let machine = machine().map(|it| format!("@{it}")).unwrap_or_default();
-        Ok(Here { identity: identity.clone(), berth: format!("{}:{}{machine}", file.dev(), file.ino()) })
+        Ok(Here { berth: format!("{}:{}{machine}", file.dev(), file.ino()) })
     }
 
-    /// What is put on record before a command is started here.
-    pub(super) fn guarded(&self) -> Record {
-        Record::Guarded { by: self.identity.clone(), berth: self.berth.clone() }
+    /// What is put on record before a command is started here by this leader.
+    pub(super) fn guarded(&self, by: &Identity) -> Record {
+        Record::Guarded { by: by.clone(), berth: self.berth.clone() }
     }
 
-    /// What this machine, whose berth is ours, knows of a silent leader.
-    fn judge(&self, silent: &Unsettled) -> Verdict {
-        let is_namesake = silent.by.name() == self.identity.name();
+    /// What this machine, whose berth is ours, knows of a silent leader; `own` is who we are.
+    fn judge(&self, own: &Identity, silent: &Unsettled) -> Verdict {
+        let is_namesake = silent.by.name() == own.name();
         let (lock, machine) = parts(&self.berth);
         let its = silent.berth.as_deref().map(parts);
-        match (silent.by.boot(), self.identity.boot()) {
+        match (silent.by.boot(), own.boot()) {
             (Some(then), Some(now)) if then == now => match its {
                 Some((its, _)) if its == lock => Verdict::Dead("berth"),
                 // Nothing was noted, so nothing was started by one of ours; and this machine's berth is ours.
@@ -221,7 +220,7 @@ pub(super) struct Takeover<'a> {
     fencing: &'a Fencing,
     election: &'a Election,
     leadership: &'a Leadership,
-    here: Here,
+    here: &'a Here,
     task: Option<Task>,
     begun: Instant,
     /// Giving the seat back now does not hide a silent leader from whoever comes next.
@@ -253,7 +252,7 @@ impl<'a> Takeover<'a> {
         fencing: &'a Fencing,
         election: &'a Election,
         leadership: &'a Leadership,
-        here: Here,
+        here: &'a Here,
         task: Option<Task>,
     ) -> Takeover<'a> {
         Takeover {
@@ -309,7 +308,7 @@ impl<'a> Takeover<'a> {
         let mut hosts: BTreeMap<&str, Vec<&Unsettled>> = BTreeMap::new();
         let mut why_not = Vec::new();
         for it in &silent {
-            match self.here.judge(it) {
+            match self.here.judge(self.leadership.identity(), it) {
                 Verdict::Dead(by) => {
                     settle(self.election, &board, it.token, &Record::settled(Proof::Dead, by)).await.map_err(blocked)?;
                 }
@@ -407,7 +406,7 @@ mod tests {
     #[test]
     fn this_machine_knows_its_own_dead_and_never_fences_itself() {
         let identity = |name: &str, boot: &str| Identity::stored(format!("{name}_{boot}_17_0123456789abcdef"));
-        let here = Here { identity: identity("web-1", "aaaaaaaa"), berth: "8:1@c0ffee".to_owned() };
+        let (own, here) = (identity("web-1", "aaaaaaaa"), Here { berth: "8:1@c0ffee".to_owned() });
         for (by, berth, verdict) in [
             // The same lock in the same kernel, whatever they were called.
             (identity("web-1", "aaaaaaaa"), Some("8:1@c0ffee"), Verdict::Dead("berth")),
@@ -433,17 +432,17 @@ mod tests {
         ] {
             let berth = berth.map(str::to_owned);
             let silent = Unsettled { token: Token::new(0, Term(1)).unwrap(), by, reason: None, berth };
-            assert_eq!(here.judge(&silent), verdict, "{silent:?}");
+            assert_eq!(here.judge(&own, &silent), verdict, "{silent:?}");
         }
     }
 
     #[test]
     fn where_it_is_not_known_which_machine_this_is_no_boot_proves_anything() {
         let identity = |boot: &str| Identity::stored(format!("web-1_{boot}_17_0123456789abcdef"));
-        let here = Here { identity: identity("aaaaaaaa"), berth: "8:1".to_owned() };
+        let (own, here) = (identity("aaaaaaaa"), Here { berth: "8:1".to_owned() });
         let by = identity("bbbbbbbb");
         let silent = Unsettled { token: Token::new(0, Term(1)).unwrap(), by, reason: None, berth: Some("8:1".to_owned()) };
-        assert_eq!(here.judge(&silent), Verdict::Ourselves);
+        assert_eq!(here.judge(&own, &silent), Verdict::Ourselves);
 
         let id = "3d1219c7c4c5404aaa1f6d2a48adfda4";
         let known = machine_of(FIRST_PID_NAMESPACE, id).unwrap();

@@ -15,19 +15,22 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{ArgGroup, ValueEnum};
+use incumbent::election::Builder;
 use incumbent::{Identity, Leadership, Timing};
 use incumbent_supervisor::berth::Berth;
 use incumbent_supervisor::{Command, Ending, Guarded, Setup, watchdog};
 
 use self::diary::Diary;
+use self::fence::Here;
 use self::job::{Job, Task};
 use self::schedule::Slot;
 use self::term::{Served, Terms};
 use crate::candidacy::contend::{self, Next, Service, Unserved};
-use crate::candidacy::machine::Machine;
+use crate::candidacy::machine::{Machine, at_the_berth};
 use crate::candidacy::notify::{self, Notify};
 use crate::candidacy::signals::{Signals, Told};
 use crate::candidacy::{CandidacyArguments, Patience, build, claim_identity, find_target, say, state_directory, usage};
@@ -208,7 +211,21 @@ async fn contend(wanted: &RunArguments, command: Command, notify: &Notify) -> Re
     let patience = began.map_or(Patience::Endless, |it| Patience::of(&wanted.candidacy, it));
     // What is frozen does not drain, so it may wait for the engine until it must be killed.
     let drain = (wanted.on_jeopardy == OnJeopardy::Freeze).then_some(Duration::ZERO);
-    let election = match build(&wanted.candidacy, &target, drain, office.metrics(), patience, &mut signals).await? {
+    let here = Here::at(&machine.berth).map_err(at_the_berth)?;
+    // Others must look first: at those who led before, or at when the job was done last.
+    let note = (!fencing.is_wanted() && job.is_none()).then(|| here.clone());
+    let finish = |it: Builder| {
+        let it = it.metrics(Arc::clone(office.metrics()));
+        let it = match note.clone() {
+            Some(here) => it.note(move |identity| here.guarded(identity).to_string()),
+            None => it,
+        };
+        match drain {
+            Some(drain) => it.drain(drain),
+            None => it,
+        }
+    };
+    let election = match build(&wanted.candidacy, &target, finish, patience, &mut signals).await? {
         Ok(election) => election,
         Err(why) => return Ok(unserved(why)),
     };
@@ -225,6 +242,7 @@ async fn contend(wanted: &RunArguments, command: Command, notify: &Notify) -> Re
             command: &command,
             election: &election,
             machine: &machine,
+            here,
             office: &office,
             fencing: &fencing,
             diary: Diary::new(traces.clone(), &wanted.candidacy.election),

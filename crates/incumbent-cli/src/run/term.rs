@@ -35,6 +35,7 @@ pub(super) struct Terms<'a> {
     pub(super) command: &'a Command,
     pub(super) election: &'a Election,
     pub(super) machine: &'a Machine,
+    pub(super) here: Here,
     pub(super) office: &'a Office,
     pub(super) fencing: &'a Fencing,
     pub(super) diary: Diary,
@@ -84,7 +85,7 @@ impl Terms<'_> {
         let token = leadership.token();
         say!(self.wanted.candidacy.quiet, "elected for {} with token {token}", self.wanted.candidacy.election);
         let mut asked = self.office.begin(&leadership);
-        let mut entry = Entry { hides_nobody: !self.fencing.is_wanted(), last_done: None, is_on_record: false };
+        let mut entry = Entry { hides_nobody: !self.fencing.is_wanted(), last_done: None, is_on_record: leadership.is_noted() };
         let way = self.enter(&leadership, guarded, signals, &mut entry).await?;
         let is_clear = matches!(way, Way::Clear);
         let served = match way {
@@ -243,21 +244,22 @@ impl Terms<'_> {
                 return Ok(Way::Missed);
             }
         }
-        let here = Here::new(leadership.identity(), &self.machine.berth).map_err(at_the_berth)?;
         if self.fencing.is_wanted() {
-            let way = self.fence(leadership, here.clone(), signals, &mut entry.hides_nobody).await;
+            let way = self.fence(leadership, signals, &mut entry.hides_nobody).await;
             if !matches!(way, Way::Clear) {
                 return Ok(way);
             }
         }
         // Before the hook too, which acts for the leader as the command does: an address that it has brought up may outlive this host's supervisor.
-        entry.is_on_record = true;
-        Ok(self.put_on_record(leadership, &here, entry.last_done, signals).await)
+        if !std::mem::replace(&mut entry.is_on_record, true) {
+            return Ok(self.put_on_record(leadership, entry.last_done, signals).await);
+        }
+        Ok(Way::Clear)
     }
 
     /// Every former leader that left without a word is known to be dead.
-    async fn fence(&self, leadership: &Leadership, here: Here, signals: &mut Signals, hides_nobody: &mut bool) -> Way {
-        let mut takeover = Takeover::new(self.fencing, self.election, leadership, here, self.task);
+    async fn fence(&self, leadership: &Leadership, signals: &mut Signals, hides_nobody: &mut bool) -> Way {
+        let mut takeover = Takeover::new(self.fencing, self.election, leadership, &self.here, self.task);
         let give_up = async {
             match self.fencing.give_up {
                 Some(span) => tokio::time::sleep(span).await,
@@ -278,10 +280,10 @@ impl Terms<'_> {
         way
     }
 
-    /// That a command runs is known to whoever comes next, before it does: so one that is killed before that has started nothing, and leaves nobody to be feared. Also if this leader does not
+    /// Where the engine has not done it with the seat: that a command runs is known to whoever comes next, before it does: so one that is killed before that has started nothing, and leaves nobody to be feared. Also if this leader does not
     /// fence, because the next one may.
-    async fn put_on_record(&self, leadership: &Leadership, here: &Here, last_done: Option<Done>, signals: &mut Signals) -> Way {
-        let note = here.guarded().after(last_done);
+    async fn put_on_record(&self, leadership: &Leadership, last_done: Option<Done>, signals: &mut Signals) -> Way {
+        let note = self.here.guarded(leadership.identity()).after(last_done);
         let is_needed = self.fencing.is_wanted() || self.task.is_some();
         if !is_needed && self.machine.is_all() {
             // Whoever comes next has the same berth, which tells it as much; to wait for the disk would take longer than all the rest.
@@ -313,6 +315,10 @@ impl Terms<'_> {
     ) -> (Served, Option<String>) {
         let mut work = Work { terms: self, leadership, stop: None, ending: None, frozen: false, to: None };
         let mut changes = leadership.changes();
+        // What came before that is not told as a change.
+        if !matches!(leadership.state(), State::Held | State::Jeopardy) {
+            return (Served::Lost, None);
+        }
         self.keep_lease(leadership, guarded);
         let mut command = self.command.clone();
         command.environment.extend(self.environment(leadership));

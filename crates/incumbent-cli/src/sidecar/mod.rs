@@ -7,9 +7,11 @@ mod term;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use incumbent::Leadership;
+use incumbent::election::Builder;
 
 use self::badge::Badge;
 use self::term::{Served, Terms};
@@ -23,6 +25,7 @@ use crate::elections::span;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::office::{Office, Stops};
+use crate::run::record::Record;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -91,7 +94,8 @@ async fn contend(wanted: &SidecarArguments, notify: &Notify, console: &mut Conso
     console.out.flush()?;
     let began = tokio::time::Instant::now();
     let patience = Patience::of(&wanted.candidacy, began);
-    let election = match build(&wanted.candidacy, &target, None, office.metrics(), patience, &mut signals).await? {
+    let finish = |it: Builder| it.metrics(Arc::clone(office.metrics())).note(|it| Record::Led { by: it.clone() }.to_string());
+    let election = match build(&wanted.candidacy, &target, finish, patience, &mut signals).await? {
         Ok(election) => election,
         Err(why) => return Ok(unserved(why)),
     };

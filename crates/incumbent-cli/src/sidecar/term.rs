@@ -102,7 +102,7 @@ impl Terms<'_> {
             }
         }
         // Where the kernel frees the seat, what was promised is on this machine, and nobody else is elsewhere.
-        if self.machine.is_none() {
+        if self.machine.is_none() && !leadership.is_noted() {
             let note = Record::Led { by: leadership.identity().clone() }.to_string();
             tokio::select! {
                 biased;

@@ -37,7 +37,7 @@ impl OnEngine {
 
 /// A bid like any other.
 pub(crate) fn bid(identity: Identity) -> Bid {
-    Bid { identity, ttl: TTL, value: String::new(), priority: 0, seats: 1, seen: None }
+    Bid { identity, ttl: TTL, value: String::new(), priority: 0, seats: 1, seen: None, note: None }
 }
 
 #[async_trait]

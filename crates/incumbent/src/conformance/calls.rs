@@ -40,6 +40,7 @@ pub(super) fn cases() -> Vec<Case> {
         prompt!(the_board_tells_who_leads_who_waits_and_who_led),
         prompt!(what_the_leader_proclaims_is_seen),
         prompt!(what_is_noted_of_a_leadership_is_kept),
+        prompt!(what_is_noted_with_the_seat_is_on_record_when_it_is_granted),
         case!(tokens_rise_above_all_that_were_seen),
         prompt!(one_that_withdraws_is_not_waited_for),
         case!(a_watch_hints_that_the_seat_is_free),
@@ -289,6 +290,28 @@ async fn what_is_noted_of_a_leadership_is_kept(subject: &dyn Subject) -> Verdict
     let noted = fine(operator.look(&election).await)?.notes;
     ensure(noted.last().is_some_and(|it| it.token == first && it.text == "after the end"), || format!("{noted:?}"))?;
     fine(engine.release(&election, &b, second, &resigned()).await)
+}
+
+/// For engines that can; all others leave it to whoever wants it, and say so.
+async fn what_is_noted_with_the_seat_is_on_record_when_it_is_granted(subject: &dyn Subject) -> Verdict {
+    let (election, engine, other) = (fresh_name("noted"), subject.engine().await, subject.engine().await);
+    let [a, b] = ["a", "b"].map(|who| Bid { note: Some(format!("{who} \"quoted\" ü")), ..bid(subject, who) });
+    let is_noted = async |grant: &Grant, bid: &Bid| {
+        let notes = fine(other.look(&election).await)?.notes;
+        let found = notes.iter().find(|it| it.token == grant.token).map(|it| &it.text);
+        ensure(!grant.noted || found == bid.note.as_ref(), || format!("{grant:?} to {}, but {notes:?}", bid.identity))
+    };
+    let first = claim_until_granted(&*engine, &election, &a, 3).await?;
+    is_noted(&first, &a).await?;
+    // The next one stands in line first, where there is a line.
+    ensure(claim(&*other, &election, &b).await?.is_none(), || "the seat was given twice".to_owned())?;
+    fine(engine.release(&election, &a, first.token, &resigned()).await)?;
+    let second = claim_until_granted(&*other, &election, &b, 3).await?;
+    is_noted(&second, &b).await?;
+    is_noted(&first, &a).await?;
+    let renewal = fine(other.renew(&election, &b, second.token).await)?;
+    ensure(matches!(renewal, Renewal::Kept { .. }), || "a note cost the seat".to_owned())?;
+    fine(other.release(&election, &b, second.token, &resigned()).await)
 }
 
 async fn tokens_rise_above_all_that_were_seen(subject: &dyn Subject) -> Verdict {

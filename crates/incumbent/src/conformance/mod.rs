@@ -151,7 +151,7 @@ pub fn fresh_name(what: &str) -> Name {
 /// A bid of somebody new.
 pub fn bid(subject: &dyn Subject, who: &str) -> Bid {
     let identity = Identity::named(who).expect("made to fit");
-    Bid { identity, ttl: subject.ttl(), value: format!("at-{who}"), priority: 0, seats: 1, seen: None }
+    Bid { identity, ttl: subject.ttl(), value: format!("at-{who}"), priority: 0, seats: 1, seen: None, note: None }
 }
 
 /// Complains unless `so`.

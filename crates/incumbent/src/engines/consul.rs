@@ -590,5 +590,5 @@ impl Watching for Watch {
 }
 
 fn grant(token: Token, session: &Session) -> Grant {
-    Grant { token, ttl: None, counted_from: Some(session.sent) }
+    Grant { counted_from: Some(session.sent), ..Grant::of(token) }
 }

@@ -138,7 +138,10 @@ impl Room {
         self.seated.push(Seated { holder, until: now + bid.ttl, wish: None });
         // With several seats there may be one more for the next.
         self.wake_next();
-        Ok(Claim::Granted(Grant::of(token)))
+        if let Some(note) = &bid.note {
+            self.desk.annotate(token, note);
+        }
+        Ok(Claim::Granted(Grant { noted: bid.note.is_some(), ..Grant::of(token) }))
     }
 
     fn seat_of(&mut self, token: Token) -> Option<&mut Seated> {

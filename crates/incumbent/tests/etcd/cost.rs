@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use futures_util::future::join_all;
-use incumbent::engine::{Claim, Renewal};
+use incumbent::engine::{Bid, Claim, Renewal};
 use incumbent::{Name, clock};
 use incumbent_testbed::{Etcd, Server as _};
 
@@ -164,4 +164,28 @@ async fn notes_and_the_release_after_them_are_one_transaction_each() {
     release(&*engine, &a, token).await;
     let asked = etcd.requests().expect("counts").since(&before);
     assert_eq!(asked.of("Txn"), 3, "{asked:?}");
+}
+
+#[tokio::test]
+async fn a_seat_and_its_note_are_taken_by_one_write() {
+    let etcd = Etcd::debian().start().expect("starts");
+    let namespace = namespace();
+    let (one, two) = (engine(&etcd, &namespace).await, engine(&etcd, &namespace).await);
+    let (a, b) = (bid("a", LONG), Bid { note: Some("b runs".to_owned()), ..bid("b", LONG) });
+    let held = granted(&*one, &a).await;
+    while one.look(&jobs()).await.expect("etcd answers").leaders[0].since.is_none() {}
+    waits_behind(&*two, &b).await;
+    release(&*one, &a, held.token).await;
+
+    let revision = || etcd.etcdctl(&["get", "x", "-w", "fields"]).expect("answers");
+    let before = revision();
+    let grant = granted(&*two, &b).await;
+    assert!(grant.noted);
+    assert_ne!(revision(), before, "it is on record");
+    let board = one.look(&jobs()).await.expect("etcd answers");
+    assert_eq!(board.notes.iter().map(|it| (it.token, it.text.as_str())).collect::<Vec<_>>(), [(grant.token, "b runs")]);
+    assert!(board.leaders[0].since.is_some(), "and who leads");
+    let then = revision();
+    assert!(renewed(&*two, &b, grant.token).await);
+    assert_eq!(revision(), then, "there was nothing more to write");
 }

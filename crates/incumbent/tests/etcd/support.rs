@@ -47,7 +47,7 @@ pub(crate) fn jobs() -> Name {
 
 pub(crate) fn bid(name: &str, ttl: Duration) -> Bid {
     let identity = Identity::named(name).expect("a good name");
-    Bid { identity, ttl, value: format!("at-{name}"), priority: 0, seats: 1, seen: None }
+    Bid { identity, ttl, value: format!("at-{name}"), priority: 0, seats: 1, seen: None, note: None }
 }
 
 pub(crate) async fn claim(engine: &dyn Engine, bid: &Bid) -> Claim {

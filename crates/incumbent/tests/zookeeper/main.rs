@@ -42,7 +42,7 @@ fn election(name: &str) -> Name {
 
 fn bid(who: &str) -> Bid {
     let identity = Identity::named(who).expect("a good name");
-    Bid { identity, ttl: TTL, value: String::new(), priority: 0, seats: 1, seen: None }
+    Bid { identity, ttl: TTL, value: String::new(), priority: 0, seats: 1, seen: None, note: None }
 }
 
 fn farewell(to: Option<&str>) -> Farewell {

@@ -221,7 +221,8 @@ mod tests {
 
     fn holder(name: &str, token: Token) -> Holder {
         let identity = Identity::named(name).expect("a good name");
-        let bid = Bid { identity, ttl: Duration::from_secs(3), value: String::new(), priority: 0, seats: 1, seen: None };
+        let bid =
+            Bid { identity, ttl: Duration::from_secs(3), value: String::new(), priority: 0, seats: 1, seen: None, note: None };
         Record::of(&bid).holder(token, "", 1)
     }
 

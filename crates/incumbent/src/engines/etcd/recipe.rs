@@ -65,7 +65,7 @@ impl Etcd {
                 if !known.ledger.knows(token) {
                     self.seat_soon(&candidacy, &lease, bid, token, known.clone(), vec![revision]);
                 }
-                let grant = Grant { token, ttl: Some(beat.ttl), counted_from: Some(beat.sent) };
+                let grant = Grant { token, ttl: Some(beat.ttl), counted_from: Some(beat.sent), noted: false };
                 Ok(Renewal::Kept { grant, wish: known.ledger.wish_for(token).cloned() })
             }
             Ok(Checked::Gone) => {
@@ -304,7 +304,7 @@ impl Etcd {
             }
             Ok((beat, view))
         };
-        let (beat, view): (Beat, View) = match seen.await {
+        let (beat, mut view): (Beat, View) = match seen.await {
             Err(Fault::NoLease) => {
                 lease.note_gone();
                 return Ok(None);
@@ -320,21 +320,31 @@ impl Etcd {
             let leader = self.leader_of(candidacy, &view).await?;
             return Ok(Some(Claim::Occupied { leader, free_in: None }));
         }
-        let grant = |token| Grant { token, ttl: Some(beat.ttl), counted_from: Some(beat.sent) };
+        let grant = |token, noted| Grant { token, ttl: Some(beat.ttl), counted_from: Some(beat.sent), noted };
         if let Some(token) = token_held(candidacy, &view, revision) {
             enter_office(candidacy, &lease, &view, token);
-            return Ok(Some(Claim::Granted(grant(token))));
+            return Ok(Some(Claim::Granted(grant(token, false))));
         }
         match view.desk.ledger.turn(revision, view.store_revision, bid.seen)? {
             Turn::Plain(token) => {
-                if bid.seats > 1 && !self.seat_at_once(candidacy, &lease, &view, bid, token).await? {
-                    return Ok(None);
-                }
+                let is_seated = match bid.seats > 1 || bid.note.is_some() {
+                    true => match self.seat_at_once(candidacy, &lease, &view, bid, token).await {
+                        Ok(Revised::Done(desk)) => {
+                            view.desk = desk;
+                            true
+                        }
+                        Ok(Revised::Void) => return Ok(None),
+                        // The line decides who leads: with one seat nobody is kept from it by a desk that cannot be written.
+                        Err(fault) if bid.seats == 1 && !fault.may_have_happened() => false,
+                        Err(fault) => return Err(fault),
+                    },
+                    false => false,
+                };
                 enter_office(candidacy, &lease, &view, token);
-                if bid.seats == 1 {
+                if !is_seated {
                     self.seat_soon(candidacy, &lease, bid, token, view.desk.clone(), view.leading());
                 }
-                Ok(Some(Claim::Granted(grant(token))))
+                Ok(Some(Claim::Granted(grant(token, is_seated && bid.note.is_some()))))
             }
             Turn::Raise(above) => {
                 self.raise_incarnation(&candidacy.election, above).await?;
@@ -367,7 +377,7 @@ impl Etcd {
         Ok(Some(leader(first, record.as_ref(), ledger)?))
     }
 
-    /// Puts one who leads on the desk. Says whether it did; if not, others have written there since it was read.
+    /// Puts one who leads on the desk, with its note. Void if others have written there since it was read, or its key is gone.
     async fn seat_at_once(
         &self,
         candidacy: &Candidacy,
@@ -375,9 +385,12 @@ impl Etcd {
         view: &View,
         bid: &Bid,
         token: Token,
-    ) -> Result<bool, Fault> {
+    ) -> Result<Revised, Fault> {
         let mut ledger = ledger::Ledger::clone(&view.desk.ledger);
         ledger.seat(candidacy.holder(bid, token), &view.leading());
+        if let Some(note) = &bid.note {
+            ledger.annotate(token, note);
+        }
         let keys = &candidacy.keys;
         let request = wire::proto::TxnRequest {
             compare: vec![
@@ -387,7 +400,11 @@ impl Etcd {
             success: vec![wire::put(&keys.desk, ledger.write(), 0)],
             failure: Vec::new(),
         };
-        Ok(self.client.txn(request).await?.succeeded)
+        let answer = self.client.txn(request).await?;
+        Ok(match answer.succeeded {
+            true => Revised::Done(Known { revision: answer.revision, ledger: Arc::new(ledger) }),
+            false => Revised::Void,
+        })
     }
 
     /// Puts one who leads on the desk, while it goes on: the desk decides nothing, and each renewal looks whether it is there.

@@ -232,7 +232,7 @@ mod tests {
 
     fn bid(name: &str) -> Bid {
         let identity = Identity::named(name).expect("a good name");
-        Bid { identity, ttl: Duration::from_millis(2500), value: String::new(), priority: 0, seats: 1, seen: None }
+        Bid { identity, ttl: Duration::from_millis(2500), value: String::new(), priority: 0, seats: 1, seen: None, note: None }
     }
 
     fn record() -> Record {

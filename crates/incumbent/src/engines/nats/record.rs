@@ -94,7 +94,7 @@ mod tests {
 
     fn bid(name: &str) -> Bid {
         let identity = Identity::named(name).expect("a good name");
-        Bid { identity, ttl: Duration::from_secs(2), value: String::new(), priority: 0, seats: 1, seen: None }
+        Bid { identity, ttl: Duration::from_secs(2), value: String::new(), priority: 0, seats: 1, seen: None, note: None }
     }
 
     fn vacant(revision: u64) -> Record {

@@ -228,7 +228,7 @@ impl Inner {
 
     fn grant(&self, bid: &Bid, mandate: &Mandate) -> Grant {
         // Without a guard nothing bounds a leadership but the candidate's own ttl, which counts from its call.
-        Grant { token: mandate.token, ttl: Some(bid.ttl.min(self.patience)), counted_from: mandate.answered }
+        Grant { token: mandate.token, ttl: Some(bid.ttl.min(self.patience)), counted_from: mandate.answered, noted: false }
     }
 
     /// The holder has left, and its work has ended.

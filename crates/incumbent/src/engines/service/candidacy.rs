@@ -189,7 +189,7 @@ mod tests {
     const TTL: Duration = Duration::from_secs(3600);
 
     fn bid() -> Bid {
-        Bid { identity: Identity::stored("a"), ttl: TTL, value: String::new(), priority: 0, seats: 1, seen: None }
+        Bid { identity: Identity::stored("a"), ttl: TTL, value: String::new(), priority: 0, seats: 1, seen: None, note: None }
     }
 
     fn elected(who: &str, revision: u64) -> Event {

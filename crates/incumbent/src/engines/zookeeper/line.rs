@@ -449,7 +449,7 @@ impl Core {
         });
         candidacy.stage.send_replace(Stage::Seated { session: Arc::downgrade(&session), child });
         session.sweep_wanted.notify_one();
-        Ok(Some(Grant { token, ttl: Some(session.promised()), counted_from: Some(counted_from) }))
+        Ok(Some(Grant { token, ttl: Some(session.promised()), counted_from: Some(counted_from), noted: false }))
     }
 
     /// Puts a leadership on record. Nothing depends on it but what people see.
@@ -504,7 +504,7 @@ impl Core {
             return Ok(self.gone(candidacy, standing));
         }
         let wish = standing.seat.as_ref().and_then(|it| it.wish.clone());
-        let grant = Grant { token, ttl: Some(session.promised()), counted_from: Some(counted_from) };
+        let grant = Grant { token, ttl: Some(session.promised()), counted_from: Some(counted_from), noted: false };
         Ok(Renewal::Kept { grant, wish })
     }
 
