@@ -133,6 +133,13 @@ impl Desk {
         self.wish = None;
     }
 
+    /// Notes what a bidder who is seated wants to be noted of it. Once that is written its grant is [`Grant::noting`](crate::engine::Grant::noting).
+    pub fn note_for(&mut self, bid: &Bid, token: Token) {
+        if let Some(note) = &bid.note {
+            self.annotate(token, note);
+        }
+    }
+
     /// The holder leaves, if it is the one with this token. Says whether it was.
     pub fn leave(&mut self, token: Token, farewell: &Farewell) -> bool {
         if self.holder.as_ref().is_none_or(|it| it.token != token) {

@@ -143,6 +143,11 @@ impl Grant {
     pub fn of(token: Token) -> Grant {
         Grant { token, ttl: None, counted_from: None, noted: false }
     }
+
+    /// The same of one with whose seat all was put on record that its bid wants to be noted.
+    pub fn noting(bid: &Bid, token: Token) -> Grant {
+        Grant { noted: bid.note.is_some(), ..Grant::of(token) }
+    }
 }
 
 /// What became of a renewal.

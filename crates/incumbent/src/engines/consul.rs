@@ -331,6 +331,7 @@ impl Consul {
         let on_record = desk.holder.as_ref().map(|it| it.token).max(desk.past.first().map(|it| it.token));
         let token = desk.token(entry.modify_index, bid.seen.max(on_record))?;
         desk.seat(bid, token);
+        desk.note_for(bid, token);
         let value = desk.write();
         locked(&self.seats).hear(election, &bid.identity, bid.ttl, clock::now());
         let outcome = self
@@ -346,7 +347,7 @@ impl Consul {
                 locked(&self.in_line).remove(&(election.clone(), bid.identity.clone()));
                 let (key, locked_by) = (entry.key.clone(), session.id.clone());
                 self.see(election, Entry { key, value: value.into_bytes(), session: locked_by, modify_index });
-                return Ok(Claim::Granted(grant(token, session)));
+                return Ok(Claim::Granted(Grant { noted: bid.note.is_some(), ..grant(token, session) }));
             }
             Outcome::Conflict(obstacle) => obstacle,
         };

@@ -134,19 +134,19 @@ impl Kubernetes {
 
     async fn create(&self, election: &Name, mut record: Record, bid: &Bid) -> Result<Claim, Error> {
         let token = record.seat(bid)?;
-        self.seated(election, self.client.create(&record.into_lease()).await?, token)
+        self.seated(election, self.client.create(&record.into_lease()).await?, Grant::noting(bid, token))
     }
 
     async fn take(&self, election: &Name, mut record: Record, bid: &Bid) -> Result<Claim, Error> {
         let token = record.seat(bid)?;
-        self.seated(election, self.client.replace(election, &record.into_lease()).await?, token)
+        self.seated(election, self.client.replace(election, &record.into_lease()).await?, Grant::noting(bid, token))
     }
 
-    fn seated(&self, election: &Name, written: Written, token: Token) -> Result<Claim, Error> {
+    fn seated(&self, election: &Name, written: Written, grant: Grant) -> Result<Claim, Error> {
         match written {
             Written::Done(lease) => {
                 locked(&self.held).insert(election.clone(), *lease);
-                Ok(Claim::Granted(Grant::of(token)))
+                Ok(Claim::Granted(grant))
             }
             Written::Conflict => Ok(Claim::Occupied { leader: None, free_in: None }),
             Written::Missing => {

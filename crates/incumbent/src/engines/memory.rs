@@ -138,10 +138,8 @@ impl Room {
         self.seated.push(Seated { holder, until: now + bid.ttl, wish: None });
         // With several seats there may be one more for the next.
         self.wake_next();
-        if let Some(note) = &bid.note {
-            self.desk.annotate(token, note);
-        }
-        Ok(Claim::Granted(Grant { noted: bid.note.is_some(), ..Grant::of(token) }))
+        self.desk.note_for(bid, token);
+        Ok(Claim::Granted(Grant::noting(bid, token)))
     }
 
     fn seat_of(&mut self, token: Token) -> Option<&mut Seated> {

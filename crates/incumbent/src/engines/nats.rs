@@ -157,7 +157,7 @@ impl Nats {
         Ok(match self.store(election, record).await? {
             Some(written) => {
                 locked(&self.held).insert(election.clone(), written);
-                Claim::Granted(Grant::of(token))
+                Claim::Granted(Grant::noting(bid, token))
             }
             None => Claim::Occupied { leader: None, free_in: None },
         })

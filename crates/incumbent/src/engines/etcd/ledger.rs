@@ -140,6 +140,10 @@ impl Ledger {
         self.desk.raise(above)
     }
 
+    pub(super) fn note_for(&mut self, bid: &Bid, token: Token) {
+        self.desk.note_for(bid, token);
+    }
+
     pub(super) fn annotate(&mut self, token: Token, text: &str) {
         self.desk.annotate(token, text);
     }

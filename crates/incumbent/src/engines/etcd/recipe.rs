@@ -388,9 +388,7 @@ impl Etcd {
     ) -> Result<Revised, Fault> {
         let mut ledger = ledger::Ledger::clone(&view.desk.ledger);
         ledger.seat(candidacy.holder(bid, token), &view.leading());
-        if let Some(note) = &bid.note {
-            ledger.annotate(token, note);
-        }
+        ledger.note_for(bid, token);
         let keys = &candidacy.keys;
         let request = wire::proto::TxnRequest {
             compare: vec![

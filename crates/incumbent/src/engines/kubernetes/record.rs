@@ -172,6 +172,7 @@ impl Record {
         let token = self.desk.token(term, bid.seen.max(on_record))?;
         self.bury();
         self.desk.seat(bid, token);
+        self.desk.note_for(bid, token);
         let now = now();
         let spec = self.lease.spec.get_or_insert_default();
         spec.holder_identity = Some(bid.identity.as_str().to_owned());

@@ -80,6 +80,7 @@ impl Record {
         let on_record = self.desk.holder.as_ref().map(|it| it.token).max(self.desk.past.first().map(|it| it.token));
         let token = self.desk.token(self.revision, bid.seen.max(on_record))?;
         self.desk.seat(bid, token);
+        self.desk.note_for(bid, token);
         self.deleted = false;
         Ok(token)
     }
