@@ -505,10 +505,10 @@ impl Bell {
         let (Some(first), Some(last)) = (events.first(), events.last()) else { return };
         let mut guard = self.outbox.waiting();
         let waiting = &mut *guard;
-        let busy = waiting.closed || waiting.telling || waiting.reading || !waiting.rung.is_empty();
+        let busy = waiting.closed || waiting.telling;
         let watched = waiting.watches.get_mut(&self.id).filter(|it| {
-            let stands = it.watcher.is_some() && !it.fresh && it.rung_at.is_none();
-            stands && it.next <= first.revision && !busy
+            let has_told = it.watcher.is_some() && !it.fresh && it.rung_at.is_none();
+            has_told && it.next <= first.revision && !busy
         });
         let len: usize = waiting.bytes.len() + events.iter().map(|it| it.encoded_len()).sum::<usize>();
         let Some(watched) = watched.filter(|_| len <= IN_HAND_BYTES_MAX) else {
@@ -619,6 +619,11 @@ mod tests {
         bell.tell(&[happened(11, 100)]);
         assert!(!outbox.has_told());
         assert_eq!(sent(&outbox), [(vec![10], 11)]);
+        // As a node does that is ending: 11 has not been told, though nobody is about to.
+        assert!(matches!(outbox.step(0, 256), Step::Ask(asked, _) if asked.from == 11));
+        assert!(matches!(outbox.step(0, 256), Step::Wait));
+        bell.tell(&[happened(12, 1)]);
+        assert_eq!(sent(&outbox), []);
         assert!(matches!(outbox.step(0, 256), Step::Ask(asked, _) if asked.from == 11));
     }
 }

@@ -467,14 +467,17 @@ mod tests {
         assert_eq!(mark, Mark(index));
     }
 
+    /// Nobody is at the disk yet.
+    fn alone(disk: &SimDisk, reports: UnboundedSender<Report>) -> (DiskHand, Mate<SimDisk>) {
+        let crew = Arc::new(Crew::default());
+        let scribe = Arc::new(Mutex::new(Some(Scribe::new(open(disk), reports.clone()))));
+        (DiskHand { crew: Arc::clone(&crew) }, Mate { crew, scribe, reports })
+    }
+
     #[test]
     fn whoever_has_the_wheel_writes_by_itself() {
         let (said, mut reports) = mpsc::unbounded_channel();
-        let crew = Arc::new(Crew::default());
-        let scribe = Arc::new(Mutex::new(Some(Scribe::new(open(&SimDisk::new(1)), said.clone()))));
-        // There is nobody else.
-        let mate = Mate { crew: Arc::clone(&crew), scribe, reports: said };
-        let disk = DiskHand { crew };
+        let (disk, mate) = alone(&SimDisk::new(1), said);
         steer(mate, async move {
             for index in 1..=3 {
                 disk.give(entry(index));
@@ -487,12 +490,13 @@ mod tests {
     fn the_loop_goes_on_while_a_disk_stands_still() {
         let (said, mut reports) = mpsc::unbounded_channel();
         let still = SimDisk::new(1);
-        let (disk, mate) = DiskHand::start(open(&still), said).expect("a thread");
-        let (crew, here) = (Arc::clone(&disk.crew), thread::current().id());
+        let (disk, mate) = alone(&still, said);
+        let (crew, here, other) = (Arc::clone(&disk.crew), thread::current().id(), mate.clone());
         still.turns(Weather::Still);
         let weather = still.clone();
         steer(mate, async move {
             disk.give(entry(1));
+            thread::spawn(|| other.serve(None));
             // Somebody else has to come for that.
             let elsewhere = |cx: &mut std::task::Context<'_>| {
                 cx.waker().wake_by_ref();
@@ -526,9 +530,11 @@ mod tests {
     fn what_a_node_is_to_write_when_it_ends_is_written_all_the_same() {
         let (said, _reports) = mpsc::unbounded_channel();
         let sim = SimDisk::new(1);
-        let (disk, mate) = DiskHand::start(open(&sim), said).expect("a thread");
+        let (disk, mate) = alone(&sim, said);
+        let other = mate.clone();
         steer(mate, async move {
             disk.give(entry(1));
+            thread::spawn(|| other.serve(None));
             disk.end().wait();
         });
         sim.crash(Loss::Everything);
@@ -539,12 +545,15 @@ mod tests {
     fn a_disk_that_fails_under_whoever_has_the_wheel_is_told_of() {
         let (said, mut reports) = mpsc::unbounded_channel();
         let sim = SimDisk::new(1);
-        let (disk, mate) = DiskHand::start(open(&sim), said).expect("a thread");
+        let (disk, mate) = alone(&sim, said);
+        let other = mate.clone();
         sim.turns(Weather::Broken);
         steer(mate, async move {
             disk.give(entry(1));
             assert!(matches!(reports.recv().await, Some(Report::Broken(_))));
+            // Nothing is written any more, and nobody waits for it.
             disk.give(entry(2));
+            thread::spawn(|| other.serve(None));
             disk.end().wait();
         });
     }
