@@ -210,7 +210,14 @@ impl Server for ZooKeeper {
     fn ready(&self) -> Result<(), String> {
         // While it is starting it says so instead.
         let answer = self.status()?;
-        if answer.contains("Mode:") { Ok(()) } else { Err(answer) }
+        if !answer.contains("Mode:") {
+            return Err(answer);
+        }
+        // It begins to listen there last, and says nothing of it.
+        match &self.ports.secure {
+            Some(secure) => ask::connect(secure.number()).map(drop),
+            None => Ok(()),
+        }
     }
 
     /// As `packets`: it does not tell kinds apart.
