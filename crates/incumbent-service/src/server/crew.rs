@@ -17,7 +17,7 @@ use std::{io, thread};
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
-use tokio::task::{JoinError, JoinHandle};
+use tokio::task::JoinHandle;
 
 use super::disk::{Batch, End, Scribe, Task};
 use super::{Alarm, Report};
@@ -49,7 +49,7 @@ pub(super) struct Wheel {
 
 impl Wheel {
     /// Turns until there is something to write, or the node has ended.
-    fn turn(&mut self, crew: &Crew, news: Option<Report>, reports: &UnboundedSender<Report>) -> Option<Result<(), JoinError>> {
+    fn turn(&mut self, crew: &Crew, news: Option<Report>, reports: &UnboundedSender<Report>) -> Turned {
         let node = &mut self.node;
         self.runtime.block_on(async {
             // Told from within, it wakes nothing but the driver.
@@ -58,11 +58,27 @@ impl Wheel {
             }
             tokio::select! {
                 biased;
-                ended = node => Some(ended),
-                () = crew.summons.notified() => None,
+                // If it has failed, it has said so.
+                _ = node => Turned::Ended,
+                () = crew.summons.notified() => Turned::Summoned,
             }
         })
     }
+}
+
+/// Why nobody turns the wheel for a moment.
+enum Turned {
+    /// There is something to write.
+    Summoned,
+    Ended,
+}
+
+/// Where a thread is.
+enum Place {
+    Wheel(Wheel),
+    Disk,
+    /// There is nothing left to do.
+    Ashore,
 }
 
 /// What the two threads know of each other.
@@ -273,7 +289,7 @@ impl DiskHand {
         let scribe = Arc::new(Mutex::new(Some(Scribe::new(log, reports.clone()))));
         let mate = Mate { crew: Arc::clone(&crew), scribe, reports };
         let other = mate.clone();
-        thread::Builder::new().name("incumbent-disk".to_owned()).spawn(move || other.serve(None))?;
+        thread::Builder::new().name("incumbent-disk".to_owned()).spawn(move || other.serve(Place::Disk))?;
         Ok((DiskHand { crew }, mate))
     }
 
@@ -324,31 +340,33 @@ impl<D: Disk> Mate<D> {
     /// Takes the wheel of a node that begins.
     pub(super) fn steer(self, wheel: Wheel) {
         self.crew.state().steered = true;
-        self.serve(Some(wheel));
+        self.serve(Place::Wheel(wheel));
     }
 
     /// With the wheel or at the disk, until there is nothing left to do.
-    fn serve(self, wheel: Option<Wheel>) {
+    fn serve(self, mut place: Place) {
         let _alarm = Alarm(self.reports.clone());
-        let mut place = Some(wheel);
-        while let Some(wheel) = place {
-            place = match wheel {
-                Some(wheel) => self.at_the_wheel(wheel),
-                None => self.at_the_disk(),
+        loop {
+            place = match place {
+                Place::Wheel(wheel) => self.at_the_wheel(wheel),
+                Place::Disk => self.at_the_disk(),
+                Place::Ashore => return,
             };
         }
     }
 
     /// Until the node has ended, or the other has the wheel.
-    fn at_the_wheel(&self, mut wheel: Wheel) -> Option<Option<Wheel>> {
+    fn at_the_wheel(&self, mut wheel: Wheel) -> Place {
         let mut news = None;
         loop {
-            // If the node has failed, it has said so.
-            if wheel.turn(&self.crew, news.take(), &self.reports).is_some() {
-                let Wheel { runtime, node: _, over } = wheel;
-                drop(runtime);
-                drop(over);
-                return None;
+            match wheel.turn(&self.crew, news.take(), &self.reports) {
+                Turned::Summoned => {}
+                Turned::Ended => {
+                    let Wheel { runtime, node: _, over } = wheel;
+                    drop(runtime);
+                    drop(over);
+                    return Place::Ashore;
+                }
             }
             let batch = match self.crew.lay_down(wheel) {
                 Ok(batch) => batch,
@@ -366,14 +384,14 @@ impl<D: Disk> Mate<D> {
                 Some(taken) => (wheel, news) = (taken, report),
                 None => {
                     self.tell(report);
-                    return Some(None);
+                    return Place::Disk;
                 }
             }
         }
     }
 
     /// Until nobody asks any more, or the one who has the wheel is held up.
-    fn at_the_disk(&self) -> Option<Option<Wheel>> {
+    fn at_the_disk(&self) -> Place {
         let mut seen = Seen::default();
         loop {
             // How long it takes to put things in order says nothing of what a write takes.
@@ -394,14 +412,14 @@ impl<D: Disk> Mate<D> {
                     }
                 }),
                 Duty::Rest => self.with_scribe(Scribe::rest).map(drop),
-                Duty::Steer(wheel) => return Some(Some(wheel)),
+                Duty::Steer(wheel) => return Place::Wheel(wheel),
                 Duty::Leave => self.with_scribe(Scribe::rest).and(Err(End::NobodyAsks)),
             };
             match done {
                 Ok(()) => self.crew.state().written(took),
                 Err(end) => {
                     self.tell(self.close_the_log(end));
-                    return None;
+                    return Place::Ashore;
                 }
             }
         }
@@ -496,7 +514,7 @@ mod tests {
         let weather = still.clone();
         steer(mate, async move {
             disk.give(entry(1));
-            thread::spawn(|| other.serve(None));
+            thread::spawn(|| other.serve(Place::Disk));
             // Somebody else has to come for that.
             let elsewhere = |cx: &mut std::task::Context<'_>| {
                 cx.waker().wake_by_ref();
@@ -534,7 +552,7 @@ mod tests {
         let other = mate.clone();
         steer(mate, async move {
             disk.give(entry(1));
-            thread::spawn(|| other.serve(None));
+            thread::spawn(|| other.serve(Place::Disk));
             disk.end().wait();
         });
         sim.crash(Loss::Everything);
@@ -553,7 +571,7 @@ mod tests {
             assert!(matches!(reports.recv().await, Some(Report::Broken(_))));
             // Nothing is written any more, and nobody waits for it.
             disk.give(entry(2));
-            thread::spawn(|| other.serve(None));
+            thread::spawn(|| other.serve(Place::Disk));
             disk.end().wait();
         });
     }
