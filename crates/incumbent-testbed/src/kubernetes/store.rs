@@ -108,7 +108,7 @@ impl Store {
         if version < self.compacted {
             return Err(Status::expired(format!("too old resource version: {version} ({})", self.compacted)));
         }
-        Ok(self.changes.iter().skip_while(move |it| it.version <= version))
+        Ok(self.changes.range(self.changes.partition_point(|it| it.version <= version)..))
     }
 
     /// All Leases as they were at a version; none if that is forgotten.

@@ -6,7 +6,7 @@ use super::leaderships::{candidate, lead};
 use super::record::{Belief, Record};
 use super::{Case, Line, Subject, Verdict, case, ensure, fresh_name};
 use crate::clock;
-use crate::leadership::State;
+use crate::leadership::{Leadership, State};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -111,10 +111,10 @@ async fn one_that_was_cut_off_contends_again_by_itself(subject: &dyn Subject) ->
     for _ in 0..2 {
         line.cut();
         let blip = tokio::time::sleep(subject.ttl() / 2);
-        tokio::select! { _ = &mut waiting => return Err("two led at once".to_owned()), () = blip => {} }
+        tokio::select! { ended = &mut waiting => return Err(too_soon(&first, ended)), () = blip => {} }
         line.heal();
         let calm = tokio::time::sleep(subject.ttl());
-        tokio::select! { _ = &mut waiting => return Err("two led at once".to_owned()), () = calm => {} }
+        tokio::select! { ended = &mut waiting => return Err(too_soon(&first, ended)), () = calm => {} }
     }
     first.resign().await.map_err(|why| format!("{why:?}"))?;
     let second = tokio::time::timeout(subject.ttl() * 20, waiting).await;
@@ -123,4 +123,13 @@ async fn one_that_was_cut_off_contends_again_by_itself(subject: &dyn Subject) ->
     let mess = (board.leaders.len(), board.candidates.len());
     let _ = second.resign().await;
     ensure(mess == (1, 0), || format!("leaders and candidates left behind: {mess:?}"))
+}
+
+/// What it means that a campaign came to an end while `first` should have led.
+fn too_soon(first: &Leadership, ended: Result<Leadership, crate::Error>) -> String {
+    match (ended, first.check()) {
+        (Ok(_), Ok(_)) => "two led at once".to_owned(),
+        (Ok(_), Err(why)) => format!("the leader was lost, and nobody had touched its line: {why}"),
+        (Err(why), _) => format!("the standby gave up: {why}"),
+    }
 }

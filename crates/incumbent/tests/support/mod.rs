@@ -82,9 +82,9 @@ impl Line for Relayed {
         // One for calls, one for hints, and some that are tried and left.
         const FEW: u64 = 4;
         let url = (self.to.url)(self.to.port);
-        // These speak HTTP/1.1: each election has at most a call and a watch under way.
+        // These speak HTTP/1.1: each election has at most a call and a watch under way, and a call that waits for a connection to come free dials one as well.
         let one_at_a_time = ["consul:", "kubernetes:"].iter().any(|it| url.starts_with(it));
-        if one_at_a_time { elections * 2 + FEW } else { FEW }
+        if one_at_a_time { elections * 3 + FEW } else { FEW }
     }
 
     fn swallow(&self) {

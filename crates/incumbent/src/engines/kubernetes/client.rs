@@ -239,6 +239,10 @@ impl Way {
             let proxy = proxy::chosen(named, &proxy::Environment::of_the_process(), host, port);
             config.proxy_url = proxy.map(|it| it.parse()).transpose().map_err(|why| unusable(&why))?;
         }
+        if config.cluster_url.scheme_str() == Some("http") {
+            // Without TLS nobody needs to be trusted, and all that the machine trusts need not be read.
+            config.root_cert.get_or_insert_default();
+        }
         config.connect_timeout = Some(CONNECT_TIMEOUT);
         // A write that is sent again by itself could meet its own first attempt.
         config.default_retry = false;
