@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use incumbent::engine::{Kind, Renewal, Seat};
+use incumbent::engine::{Bid, Kind, Renewal, Seat};
 use incumbent_testbed::{Direction, Etcd, Relay, Server as _, Verdict};
 
 use crate::support::{
@@ -204,23 +204,47 @@ async fn a_server_that_is_down_or_silent_is_passed_over() {
     assert!(renewed(&*engine, &a, held.token).await);
 }
 
+/// Knows `me`, who may elect jobs, and asks nobody for a password yet. Of what lies beside the candidates, `me` may write what begins so.
+fn has_users(etcd: &Etcd, writes: &str) {
+    for arguments in [
+        ["user", "add", "root:top"].as_slice(),
+        &["user", "grant-role", "root", "root"],
+        &["user", "add", "me:s3cret"],
+        &["role", "add", "elects"],
+        &["role", "grant-permission", "elects", "readwrite", "--prefix=true", "ours/jobs/"],
+        &["role", "grant-permission", "elects", "read", "--prefix=true", "ours/.incumbent/jobs/"],
+        &["role", "grant-permission", "elects", "readwrite", "--prefix=true", writes],
+        &["user", "grant-role", "me", "elects"],
+    ] {
+        etcd.etcdctl(arguments).unwrap_or_else(|why| panic!("{arguments:?}: {why}"));
+    }
+}
+
+#[tokio::test]
+async fn one_that_may_not_write_on_the_desk_leads_and_says_that_its_note_is_not_on_record() {
+    let etcd = Etcd::debian().start().expect("starts");
+    has_users(&etcd, "ours/.incumbent/jobs/candidates/");
+    etcd.etcdctl(&["auth", "enable"]).expect("answers");
+    let engine = open(&format!("etcd://me:s3cret@{}/ours", etcd.address())).await.expect("permitted");
+    let a = Bid { note: Some("a runs".to_owned()), ..bid("a", LONG) };
+    let grant = granted(&*engine, &a).await;
+    assert!(!grant.noted);
+    assert!(renewed(&*engine, &a, grant.token).await);
+    let board = engine.look(&jobs()).await.expect("permitted");
+    assert_eq!(board.leaders.iter().map(|it| it.token).collect::<Vec<_>>(), [grant.token]);
+    assert!(board.notes.is_empty(), "{:?}", board.notes);
+}
+
 #[tokio::test]
 async fn passwords_are_asked_for_checked_and_renewed() {
     let etcd = Etcd::debian().start().expect("starts");
-    let ctl = |arguments: &[&str]| etcd.etcdctl(arguments).unwrap_or_else(|why| panic!("{arguments:?}: {why}"));
-    ctl(&["user", "add", "root:top"]);
-    ctl(&["user", "grant-role", "root", "root"]);
-    ctl(&["user", "add", "me:s3cret"]);
-    ctl(&["role", "add", "elects"]);
-    ctl(&["role", "grant-permission", "elects", "readwrite", "--prefix=true", "ours/jobs/"]);
-    ctl(&["role", "grant-permission", "elects", "readwrite", "--prefix=true", "ours/.incumbent/jobs/"]);
-    ctl(&["user", "grant-role", "me", "elects"]);
+    has_users(&etcd, "ours/.incumbent/jobs/");
     let place = |who: &str, namespace: &str| format!("etcd://{who}{}/{namespace}", etcd.address());
     let a = bid("a", LONG);
     // Not yet asked for: whoever has one is let in all the same, and nobody is thrown out when it is.
     let engine = open(&place("me:s3cret@", "ours")).await.expect("open to all");
     let held = granted(&*engine, &a).await;
-    ctl(&["auth", "enable"]);
+    etcd.etcdctl(&["auth", "enable"]).expect("answers");
     assert!(renewed(&*engine, &a, held.token).await);
     release(&*engine, &a, held.token).await;
     let held = granted(&*engine, &a).await;
