@@ -50,7 +50,9 @@ pub(super) struct Client {
 struct Server {
     name: String,
     base: Url,
-    http: reqwest::Client,
+    calls: reqwest::Client,
+    /// Those who wait have connections of their own: a call must not find all of them taken and dial another first.
+    waits: reqwest::Client,
 }
 
 /// Whether a request that was sent may have changed something.
@@ -151,21 +153,27 @@ impl Client {
         for name in place.hosts_or_local(PORT) {
             let bad = |why: String| Error::misconfigured(format!("cannot use {name} ({why}): correct the host in the URL"));
             let mut base = Url::parse(&format!("{scheme}://{name}/v1")).map_err(|why| bad(why.to_string()))?;
-            let mut http = reqwest::Client::builder()
-                .tls_backend_preconfigured(settings.clone())
-                .connect_timeout(CONNECT_TIMEOUT)
-                .timeout(ANSWER_TIMEOUT)
-                .tcp_nodelay(true)
-                .redirect(reqwest::redirect::Policy::none())
-                .no_proxy();
-            if let Some(expected) = files.as_ref().and_then(|it| it.server_name.as_deref()) {
-                // The certificate's name goes into the URL, and the host that it stands for is looked up beforehand.
+            // The certificate's name goes into the URL, and the host that it stands for is looked up beforehand.
+            let expected = files.as_ref().and_then(|it| it.server_name.as_deref());
+            let mut addresses = Vec::new();
+            if let Some(expected) = expected {
                 use std::net::ToSocketAddrs as _;
-                let addresses: Vec<_> = name.to_socket_addrs().map_err(|why| bad(why.to_string()))?.collect();
+                addresses.extend(name.to_socket_addrs().map_err(|why| bad(why.to_string()))?);
                 base.set_host(Some(expected)).map_err(|why| bad(why.to_string()))?;
-                http = http.resolve_to_addrs(expected, &addresses);
             }
-            servers.push(Server { base, http: http.build().map_err(|why| bad(why.to_string()))?, name });
+            let connections = || {
+                let http = reqwest::Client::builder()
+                    .tls_backend_preconfigured(settings.clone())
+                    .connect_timeout(CONNECT_TIMEOUT)
+                    .timeout(ANSWER_TIMEOUT)
+                    .tcp_nodelay(true)
+                    .redirect(reqwest::redirect::Policy::none())
+                    .no_proxy();
+                let http = expected.into_iter().fold(http, |http, expected| http.resolve_to_addrs(expected, &addresses));
+                http.build().map_err(|why| bad(why.to_string()))
+            };
+            let (calls, waits) = (connections()?, connections()?);
+            servers.push(Server { base, calls, waits, name });
         }
         Ok(Client {
             servers,
@@ -310,7 +318,8 @@ impl Client {
         for (key, value) in query.iter().copied().chain(self.datacenter.as_deref().map(|it| ("dc", it))) {
             url.query_pairs_mut().append_pair(key, value);
         }
-        let mut request = server.http.request(method, url).timeout(patience);
+        let connections = if purpose == Purpose::Wait { &server.waits } else { &server.calls };
+        let mut request = connections.request(method, url).timeout(patience);
         let token = locked(&self.token).clone();
         if let Some(token) = &token {
             request = request.header("X-Consul-Token", token);

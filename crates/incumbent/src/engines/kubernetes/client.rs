@@ -45,6 +45,8 @@ pub(super) struct Client {
 struct Way {
     kube: kube::Client,
     leases: Api<Lease>,
+    /// Watches have connections of their own: a call must not find all of them taken and dial another first.
+    watched: Api<Lease>,
     begun: Instant,
 }
 
@@ -114,7 +116,7 @@ impl Client {
         version: &str,
     ) -> Result<futures_util::stream::BoxStream<'static, kube::Result<WatchEvent<Lease>>>, Error> {
         let only = WatchParams::default().fields(&format!("metadata.name={election}")).timeout(WATCH_SECONDS);
-        let watch = self.within(async |way| way.leases.watch(&only, version).await).await;
+        let watch = self.within(async |way| way.watched.watch(&only, version).await).await;
         watch.map(|it| Box::pin(it) as _).map_err(|why| self.error(Purpose::Read, why))
     }
 
@@ -248,8 +250,13 @@ impl Way {
         config.default_retry = false;
         let namespace = Some(place.namespace()).filter(|it| !it.is_empty()).unwrap_or_else(|| config.default_namespace.clone());
         choose_cryptography();
-        let kube = kube::Client::try_from(config).map_err(|why| unusable(&why))?;
-        Ok(Way { leases: Api::namespaced(kube.clone(), &namespace), kube, begun: Instant::now() })
+        // A program that is run for credentials may ask somebody for them: once is enough.
+        let user = &config.auth_info;
+        let shared = user.exec.is_some() || user.auth_provider.is_some();
+        let kube = kube::Client::try_from(config.clone()).map_err(|why| unusable(&why))?;
+        let watches = if shared { kube.clone() } else { kube::Client::try_from(config).map_err(|why| unusable(&why))? };
+        let [leases, watched] = [kube.clone(), watches].map(|it| Api::namespaced(it, &namespace));
+        Ok(Way { kube, leases, watched, begun: Instant::now() })
     }
 }
 
