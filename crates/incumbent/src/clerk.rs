@@ -116,6 +116,8 @@ pub(crate) struct Clerk {
     abandoned: bool,
     /// Ends once nothing is held or open any more.
     leaving: bool,
+    /// The last that was said of this candidacy is that its seat was given back.
+    is_out: bool,
     /// Nobody can give orders any more.
     deserted: bool,
     contending_since: Instant,
@@ -199,6 +201,7 @@ impl Clerk {
             rival: None,
             abandoned: false,
             leaving: false,
+            is_out: false,
             deserted: false,
             contending_since: now,
         }
@@ -230,7 +233,10 @@ impl Clerk {
         }
         // The line is left in any case: a place in it that nobody serves would hold up the others.
         let limit = (self.tenure.timing().request_timeout() * LATE_MAX).min(LEAVING_LINE_MAX);
-        let _ = timeout(limit, self.engine.withdraw(&self.election, &self.bid)).await;
+        let _ = match self.is_out {
+            true => timeout(limit, self.engine.depart(&self.election, &self.bid)).await,
+            false => timeout(limit, self.engine.withdraw(&self.election, &self.bid)).await,
+        };
     }
 
     fn on_order(&mut self, order: Order) {
@@ -493,6 +499,7 @@ impl Clerk {
         };
         let (answers, clock) = (self.answers.0.clone(), self.clock);
         self.calls_open += 1;
+        self.is_out = false;
         tokio::spawn(async move {
             let sent = clock.now();
             let answer = timeout(patience * LATE_MAX, carry_out(&*engine, &election, &bid, call, to)).await;
@@ -564,6 +571,7 @@ impl Clerk {
             }
             Event::Released { token } => {
                 tracing::debug!(%election, %candidate, %token, "released");
+                self.is_out = true;
                 self.hints = Hints::Wanted;
             }
             Event::NotReleased { token } => {

@@ -64,6 +64,11 @@ pub trait Engine: Send + Sync + 'static {
         Ok(())
     }
 
+    /// The candidacy is over, and the last of it was a release that was acknowledged: nothing of it stands in line. An engine that keeps nothing else of a candidacy has nothing to do.
+    async fn depart(&self, election: &Name, bid: &Bid) -> Result<(), Error> {
+        self.withdraw(election, bid).await
+    }
+
     /// Changes what the leader publishes, if it still is the leader.
     async fn proclaim(&self, election: &Name, bid: &Bid, token: Token, value: &str) -> Result<(), Error>;
 

@@ -455,6 +455,8 @@ struct Troubled {
     recovers_when_released: AtomicBool,
     /// To whom the seats that were given back should go.
     farewells: std::sync::Mutex<Vec<Option<String>>>,
+    /// How candidacies ended.
+    partings: std::sync::Mutex<Vec<&'static str>>,
 }
 
 impl Troubled {
@@ -468,6 +470,7 @@ impl Troubled {
             fails_when_granted: AtomicBool::new(false),
             recovers_when_released: AtomicBool::new(false),
             farewells: std::sync::Mutex::default(),
+            partings: std::sync::Mutex::default(),
         })
     }
 
@@ -519,6 +522,12 @@ impl Engine for Troubled {
     }
 
     async fn withdraw(&self, election: &Name, bid: &Bid) -> Result<(), Error> {
+        self.partings.lock().expect("nobody panics with it").push("withdrawn");
+        self.memory().withdraw(election, bid).await
+    }
+
+    async fn depart(&self, election: &Name, bid: &Bid) -> Result<(), Error> {
+        self.partings.lock().expect("nobody panics with it").push("departed");
         self.memory().withdraw(election, bid).await
     }
 
@@ -555,6 +564,28 @@ async fn troubled(engine: &Arc<Troubled>, who: &str, priority: i32) -> Election 
         .build()
         .await
         .expect("memory takes anything")
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_has_given_its_seat_back_need_not_be_taken_out_of_the_line() {
+    let engine = Troubled::new(&Memory::new(), 0);
+    let (a, b) = (troubled(&engine, "a", 0).await, troubled(&engine, "b", 0).await);
+    // What is dropped ends by itself, a moment later.
+    let partings = async || {
+        sleep(TTL).await;
+        std::mem::take(&mut *engine.partings.lock().expect("nobody panics with it"))
+    };
+    let first = a.campaign().await.expect("free");
+    assert!(b.campaign_within(TTL).await.expect("memory is well").is_none());
+    assert_eq!(partings().await, ["withdrawn"], "it stood in line");
+    first.resign().await.expect("memory is well");
+    assert_eq!(partings().await, ["departed"]);
+    // Whose seat is gone has not given it back.
+    let second = b.campaign().await.expect("free");
+    engine.has_forgotten.store(true, Ordering::SeqCst);
+    second.lost().await;
+    drop(second);
+    assert_eq!(partings().await, ["withdrawn"]);
 }
 
 #[tokio::test(start_paused = true)]

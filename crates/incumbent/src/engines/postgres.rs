@@ -589,6 +589,11 @@ impl Engine for Postgres {
         self.ask_for(&self.server.statements.withdraw, &parameters).await.map(drop)
     }
 
+    async fn depart(&self, _election: &Name, _bid: &Bid) -> Result<(), Error> {
+        // Whoever is seated is taken out of the line by the same step.
+        Ok(())
+    }
+
     async fn proclaim(&self, election: &Name, _bid: &Bid, token: Token, value: &str) -> Result<(), Error> {
         let key = self.key(election);
         let (channel, number) = (self.channel(&key), signed(token));

@@ -346,6 +346,11 @@ impl Engine for Redis {
         self.run::<Vec<String>>(election, "withdraw", &[bid.identity.as_str()]).await.map(drop)
     }
 
+    async fn depart(&self, _election: &Name, _bid: &Bid) -> Result<(), Error> {
+        // Whoever is seated is taken out of the line by the same step.
+        Ok(())
+    }
+
     async fn proclaim(&self, election: &Name, _bid: &Bid, token: Token, value: &str) -> Result<(), Error> {
         let answer: Vec<String> = self.run(election, "proclaim", &[&token_text(token), value]).await?;
         in_office(&answer, token)
