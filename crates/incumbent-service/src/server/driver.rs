@@ -131,6 +131,14 @@ impl Inboxes {
     fn try_order(&mut self) -> Option<Wakeup> {
         self.calls.try_recv().or_else(|| self.orders.try_recv().ok()).map(Wakeup::Order)
     }
+
+    /// What is left when no more orders are taken. Waits for whoever is handing one in at this moment: HTTP has a thread of its own.
+    async fn last_order(&mut self) -> Option<Order> {
+        match self.calls.try_recv() {
+            Some(call) => Some(call),
+            None => self.orders.recv().await,
+        }
+    }
 }
 
 struct Driver {
@@ -348,8 +356,14 @@ impl Driver {
         }
         // Whoever has asked meanwhile is told that it was not done, and whoever asks now need not wait.
         inboxes.orders.close();
-        while let Some(Wakeup::Order(order)) = self.closing.as_ref().and_then(|_| inboxes.try_order()) {
-            self.on_order(order);
+        if self.closing.is_some() {
+            let last = async {
+                while let Some(order) = inboxes.last_order().await {
+                    self.on_order(order);
+                }
+            };
+            // One who may hand in an order and never does is not waited for.
+            let _ = tokio::time::timeout(LAST_ANSWERS, last).await;
         }
         self.finish(inboxes).await;
     }
