@@ -417,6 +417,11 @@ impl Clerk {
         if state.office().map(|(token, _)| token) != Some(wish.token) || matches!(state, State::Stopping { .. }) {
             return;
         }
+        // Asked of somebody else, and come to whom it was for: nobody is to leave.
+        let own = &self.bid.identity;
+        if matches!(&wish.what, Demand::HandOver(to) if to == own.name() || to == own.as_str()) {
+            return;
+        }
         tracing::info!(election = %self.election, by = %wish.by, demand = ?wish.what, "asked to leave office");
         match wish.what {
             Demand::Resign => self.step(Input::Request(Request::Resign)),
@@ -558,7 +563,10 @@ impl Clerk {
                     Some(Stage::Stopping(reason)) => reason,
                     Some(Stage::Calm | Stage::Jeopardy | Stage::Killing(_) | Stage::Lost(_)) | None => Reason::Expired,
                 };
-                tracing::warn!(%election, %candidate, "the work has not ended in time: it is cancelled");
+                // Who wants no time to drain has its own way to end the work.
+                if !self.tenure.timing().drain().is_zero() {
+                    tracing::warn!(%election, %candidate, "the work has not ended in time: it is cancelled");
+                }
                 enter(Stage::Killing(reason));
             }
             Event::Lost { token, reason } => {

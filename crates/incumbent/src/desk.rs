@@ -3,6 +3,7 @@
 //! It holds who leads, whom the seat is kept for, what the holder is asked to do, and who led before. Engines whose lock can hold a
 //! text (a file, a NATS entry, a Consul key) keep the seat itself in it; others keep it beside the lock, for all but the decision.
 
+use std::cmp::Reverse;
 use std::time::{Duration, SystemTime};
 
 use incumbent_protocol::protocol::{Term, Token};
@@ -66,6 +67,9 @@ pub struct Holder {
     /// Rises with every renewal, for engines in which a change is the only sign of life.
     #[serde(default)]
     pub beat: u64,
+    /// When it was last renewed, by its own wall clock, for people; only where a renewal writes the desk anyhow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub renewed_ms: Option<u64>,
 }
 
 impl Desk {
@@ -118,7 +122,7 @@ impl Desk {
     /// Seats the bidder. Whoever sat there has left without a word.
     pub fn seat(&mut self, bid: &Bid, token: Token) {
         if let Some(former) = self.holder.take() {
-            self.remember(former, "lease expired");
+            self.lapse(former);
         }
         self.holder = Some(Holder {
             identity: bid.identity.clone(),
@@ -128,6 +132,7 @@ impl Desk {
             ttl_ms: whole_ms(bid.ttl),
             since_ms: wall_ms(),
             beat: 0,
+            renewed_ms: None,
         });
         self.kept = None;
         self.wish = None;
@@ -192,19 +197,35 @@ impl Desk {
         }
     }
 
-    /// Puts an ended leadership on record.
+    /// Puts on record a leadership that ends now, or has ended nobody knows when.
     pub fn remember(&mut self, former: Holder, reason: &str) {
+        self.remember_until(former, reason, u64::MAX);
+    }
+
+    /// Puts on record a leadership whose holder has left without a word: it has ended when its lease did, if that is known.
+    pub fn lapse(&mut self, former: Holder) {
+        let until_ms = former.renewed_ms.map_or(u64::MAX, |it| it.saturating_add(former.ttl_ms));
+        self.remember_until(former, LAPSED, until_ms);
+    }
+
+    /// Puts an ended leadership on record: no end is later than now, or before its beginning.
+    pub fn remember_until(&mut self, former: Holder, reason: &str, until_ms: u64) {
         let past = Past {
             identity: former.identity,
             token: former.token,
             since_ms: former.since_ms,
-            until_ms: wall_ms(),
+            until_ms: until_ms.min(wall_ms()).max(former.since_ms),
             reason: reason.to_owned(),
         };
         self.past.insert(0, past);
+        // Who is missed late may have led before those who have ended since.
+        self.past.sort_by_key(|it| Reverse(it.token));
         self.past.truncate(Past::KEPT_MAX);
     }
 }
+
+/// Why a leadership has ended whose holder has left without a word.
+pub(crate) const LAPSED: &str = "lease expired";
 
 impl Holder {
     /// What people see of it.
@@ -280,6 +301,36 @@ mod tests {
         assert_eq!(desk.past[0].reason, "lease expired");
         assert!(Desk::read(b"hello").is_err());
         assert!(Desk::read(br#"{"holder":{"token":18446744073709551615}}"#).is_err(), "a token without room for the sign");
+    }
+
+    #[test]
+    fn the_past_is_told_newest_first_whoever_was_missed_first() {
+        let mut desk = Desk::default();
+        for term in [2, 1, 3] {
+            desk.seat(&bid("a"), token(0, term));
+            let former = desk.holder.take().expect("just seated");
+            desk.remember(former, LAPSED);
+        }
+        assert_eq!(desk.past.iter().map(|it| it.token).collect::<Vec<_>>(), [token(0, 3), token(0, 2), token(0, 1)]);
+    }
+
+    #[test]
+    fn a_silent_leadership_has_ended_with_its_lease_if_that_is_known() {
+        let until_ms = |since_ms, renewed_ms| {
+            let mut desk = Desk::default();
+            desk.seat(&bid("a"), token(0, 1));
+            let holder = desk.holder.as_mut().expect("just seated");
+            (holder.since_ms, holder.renewed_ms) = (since_ms, renewed_ms);
+            let noticed = wall_ms();
+            desk.seat(&bid("b"), token(0, 2));
+            (desk.past[0].until_ms, noticed)
+        };
+        assert_eq!(until_ms(1000, Some(5000)).0, 8000, "three seconds after its last renewal");
+        let (until, noticed) = until_ms(1000, None);
+        assert!(until >= noticed, "nobody knows better");
+        let (until, noticed) = until_ms(1000, Some(u64::MAX));
+        assert!(until >= noticed && until <= wall_ms(), "no end is in the future");
+        assert_eq!(until_ms(u64::MAX - 1, Some(5000)).0, u64::MAX - 1, "nor before the beginning");
     }
 
     #[test]

@@ -226,6 +226,12 @@ impl Election {
     /// `Refused` if nobody leads, or somebody who is not ours and knows nothing of wishes.
     pub async fn ask(&self, demand: Demand, by: &str) -> Result<crate::engine::Leader, Error> {
         let leader = self.look().await?.leaders.into_iter().next().ok_or_else(|| Error::refused("nobody leads at present"))?;
+        self.ask_this(&leader, demand, by).await?;
+        Ok(leader)
+    }
+
+    /// Asks this leader and no other: `Refused` if it leads no longer, or is not ours.
+    pub async fn ask_this(&self, leader: &crate::engine::Leader, demand: Demand, by: &str) -> Result<(), Error> {
         if !leader.heeds_wishes {
             return Err(Error::refused(format!(
                 "{} leads, which is not an incumbent and cannot be asked: use the tool it belongs to",
@@ -234,8 +240,7 @@ impl Election {
         }
         let wish = Wish { token: leader.token, what: demand, by: by.to_owned() };
         let name = self.settings.name.clone();
-        self.hub.ask(|engine| async move { engine.ask(&name, &wish).await }).await?;
-        Ok(leader)
+        self.hub.ask(|engine| async move { engine.ask(&name, &wish).await }).await
     }
 
     /// Makes every later token greater than `above`: after the engine was restored from a backup, wiped or replaced.

@@ -220,7 +220,7 @@ pub struct Board {
     pub leaders: Vec<Leader>,
     /// Who waits, next one first where there is a line.
     pub candidates: Vec<Candidate>,
-    /// Leaderships that have ended, newest first; at most [`Past::KEPT_MAX`].
+    /// Leaderships that have ended, the greatest token first; at most [`Past::KEPT_MAX`]. One whose holder has died is among them as soon as it leads no longer, and not only when it is followed.
     pub past: Vec<Past>,
     /// What was noted of leaderships, newest first; see [`Engine::annotate`].
     pub notes: Vec<Note>,
@@ -272,7 +272,7 @@ pub struct Past {
     pub token: Token,
     /// When it began and ended, by the wall clock of whoever wrote it, in milliseconds since 1970. For people.
     pub since_ms: u64,
-    /// See `since_ms`.
+    /// See `since_ms`. If its holder left without a word, when its lease ended; where the engine does not know that, when it was missed.
     pub until_ms: u64,
     /// Why it ended, in words.
     pub reason: String,

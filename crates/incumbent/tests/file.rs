@@ -99,6 +99,48 @@ async fn a_seat_that_was_granted_to_nobody_is_free_after_its_ttl() {
 }
 
 #[tokio::test]
+async fn who_has_died_is_in_the_past_and_whoever_looks_writes_nothing() {
+    let (directory, election) = (Directory::new(), fresh_name("died"));
+    drop(lock_of_the_dead(&directory, &election).await);
+    let (engine, path) = (directory.engine().await, directory.0.path().join(format!("{election}.desk")));
+    let told = async || {
+        let board = engine.look(&election).await.expect("the directory is there");
+        let past: Vec<_> = board.past.iter().map(|it| (it.token.get(), it.reason.clone())).collect();
+        (board.leaders.len(), past)
+    };
+    let written = std::fs::read(&path).expect("it has led");
+    for _ in 0..2 {
+        assert_eq!(told().await, (0, vec![(1, "process died".to_owned())]));
+    }
+    assert_eq!(std::fs::read(&path).expect("it is there"), written);
+    assert_eq!(token(&*engine, &election, &directory).await, Some(2));
+    assert_eq!(told().await, (1, vec![(1, "process died".to_owned())]), "as it was told before");
+}
+
+/// A desk that was read before its holder resigned, and a lock that is looked at afterwards.
+#[tokio::test]
+async fn who_resigns_while_somebody_looks_has_not_died() {
+    let (directory, election) = (Directory::new(), fresh_name("resigns"));
+    let (engine, onlooker) = (directory.engine().await, directory.engine().await);
+    let (a, farewell) = (bid(&directory, "a"), Farewell { reason: Reason::Resigned, to: None });
+    let leading = tokio::spawn({
+        let election = election.clone();
+        async move {
+            for _ in 0..200 {
+                // One that looks has the lock for an instant.
+                let grant = granted_in_the_end(&*engine, &election, &a).await;
+                engine.release(&election, &a, grant.token, &farewell).await.expect("the directory is there");
+            }
+        }
+    });
+    while !leading.is_finished() {
+        let past = onlooker.look(&election).await.expect("the directory is there").past;
+        assert!(past.iter().all(|it| it.reason == "resigned"), "{past:?}");
+    }
+    leading.await.expect("it was always granted in the end");
+}
+
+#[tokio::test]
 async fn what_happens_between_a_claim_and_the_watch_is_heard() {
     let (directory, election) = (Directory::new(), fresh_name("between"));
     let lock = lock_of_the_dead(&directory, &election).await;

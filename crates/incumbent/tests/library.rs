@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use incumbent::election::Builder;
-use incumbent::engine::{Bid, Board, Claim, Demand, Engine, Error, Farewell, Renewal, Seat, Wish};
+use incumbent::engine::{Bid, Board, Claim, Demand, Engine, Error, Farewell, Kind, Renewal, Seat, Wish};
 use incumbent::engines::memory::Memory;
 use incumbent::metrics::Metrics;
 use incumbent::{Election, Guarantees, Identity, Leadership, Name, Next, Preemption, Reason, State, Timing, Token};
@@ -635,6 +635,22 @@ async fn probed(engine: &Arc<Troubled>) -> Election {
         .timing(Timing::of(TTL).build().expect("a good ttl"))
         .health(PROBED_EVERY, probe);
     election.build().await.expect("memory takes anything")
+}
+
+/// Two operators ask for the same: the second wish comes to whom the first has brought in.
+#[tokio::test(start_paused = true)]
+async fn whoever_is_asked_to_hand_over_to_itself_stays_and_one_who_has_left_is_not_asked() {
+    let memory = Memory::new();
+    let (a, b) = (candidate(&memory, "a").await, candidate(&memory, "b").await);
+    let first = lead(&a).await;
+    let leader = a.look().await.expect("memory answers").leaders.remove(0);
+    first.resign().await.expect("released");
+    let second = lead(&b).await;
+    let why = a.ask_this(&leader, Demand::HandOver("b".to_owned()), "me").await.expect_err("it leads no longer");
+    assert_eq!(why.kind(), Kind::Refused);
+    a.ask(Demand::HandOver("b".to_owned()), "me").await.expect("b is asked");
+    sleep(TTL * 6).await;
+    assert!(matches!(second.state(), State::Held), "{:?}", second.state());
 }
 
 #[tokio::test(start_paused = true)]

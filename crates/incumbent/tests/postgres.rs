@@ -178,6 +178,27 @@ async fn leaderships_and_tokens_survive_a_restart() {
     assert!(second > Some(first), "{second:?} after {first}");
 }
 
+#[tokio::test]
+async fn a_silent_leadership_has_ended_with_its_lease_and_not_when_it_is_missed() {
+    let (subject, election) = (at(POSTGRES.server().port()), fresh_name("until"));
+    let engine = subject.engine().await;
+    let (a, b) = (bid(&subject, "a"), bid(&subject, "b"));
+    let first = token(&*engine, &election, &a).await.expect("it is there").expect("free");
+    let hour_ago = format!(
+        "update incumbent_election set since = since - interval '1 hour', expires_at = expires_at - interval '1 hour' \
+         where election = 'test/{election}' returning (extract(epoch from expires_at) * 1000)::bigint"
+    );
+    let told = POSTGRES.server().sql(&hour_ago).expect("as if time had passed");
+    let until_ms = told.lines().next().and_then(|it| it.parse().ok()).expect("a number");
+    let silent = (first, until_ms, "lease expired".to_owned());
+    for newer in 0..2 {
+        let board = engine.look(&election).await.expect("it is there");
+        let past: Vec<_> = board.past.into_iter().map(|it| (it.token, it.until_ms, it.reason)).collect();
+        assert_eq!((board.leaders.len(), past), (newer, vec![silent.clone()]), "before somebody claims, and after it");
+        assert!(token(&*engine, &election, &b).await.expect("it is there") > Some(first));
+    }
+}
+
 /// The first claim of all and a later one go different ways through the function.
 #[tokio::test]
 async fn a_token_is_on_the_disk_before_it_is_granted() {

@@ -59,6 +59,23 @@ async fn leaderships_and_tokens_survive_a_restart() {
     assert!(second > Some(first), "{second:?} after {first}");
 }
 
+/// It is found out by whoever asks next.
+#[tokio::test]
+async fn a_silent_leadership_has_ended_with_its_lease_and_not_when_it_is_missed() {
+    let (subject, election) = (at(REDIS.server().port()), fresh_name("until"));
+    let engine = subject.engine().await;
+    let a = Bid { ttl: Duration::from_secs(3), ..bid(&subject, "a") };
+    token(&*engine, &election, &a).await.expect("it is there").expect("free");
+    // As if an hour had passed since: times are digits, too many of them for Lua's numbers.
+    let hour_ago = "local all = redis.call('HGETALL', KEYS[1]) local seat = cjson.decode(all[2]) \
+                    seat.since = string.format('%.0f', seat.since - 3600000) seat['until'] = string.format('%.0f', seat['until'] - 3600000000) \
+                    return redis.call('HSET', KEYS[1], all[1], cjson.encode(seat))";
+    let key = format!("incumbent:{{test/{election}}}:held");
+    REDIS.server().command(&["EVAL", hour_ago, "1", &key]).expect("changed");
+    let past = engine.look(&election).await.expect("it is there").past;
+    assert!(past.len() == 1 && past[0].until_ms - past[0].since_ms == 3000, "{past:?}");
+}
+
 #[tokio::test]
 async fn a_candidate_that_remembers_more_than_redis_raises_the_incarnation() {
     let redis = Redis::debian().start().expect("redis starts");
@@ -101,6 +118,19 @@ async fn of_several_hosts_the_one_that_takes_writes_is_found() {
     primary.kill();
     let _ = engine.look(&election).await.expect_err("the connection died with it");
     engine.look(&election).await.expect("the other one answers");
+}
+
+/// Redis says so in words alone where a script runs into it.
+#[tokio::test]
+async fn a_user_who_may_not_write_is_told_what_to_allow() {
+    let redis = Redis::debian().start().expect("redis starts");
+    let rights = ["~incumbent:*", "&incumbent:*", "+@read", "+@pubsub", "+@connection", "+@scripting", "+time"];
+    redis.command(&[&["ACL", "SETUSER", "reader", "on", ">r"], &rights[..]].concat()).expect("made");
+    let engine = open(&format!("redis://reader:r@127.0.0.1:{}/test", redis.port())).await.expect("it is let in");
+    let election = fresh_name("read-only");
+    engine.look(&election).await.expect("it may read");
+    let why = engine.claim(&election, &bid(&at(redis.port()), "a")).await.expect_err("it may not write");
+    assert!(why.kind() == Kind::Misconfigured && why.to_string().contains("+@write"), "{why:?}");
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use incumbent_protocol::tenure::Reason;
 
 use super::{Case, Subject, Verdict, bid, case, ensure, fresh_name};
 use crate::clock;
-use crate::engine::{Bid, Claim, Demand, Engine, Error, Farewell, Grant, Kind, Renewal, Seat, Wish};
+use crate::engine::{Bid, Claim, Demand, Engine, Error, Farewell, Grant, Kind, Past, Renewal, Seat, Wish};
 use crate::guarantees::Order;
 use crate::name::Name;
 
@@ -35,6 +35,7 @@ pub(super) fn cases() -> Vec<Case> {
         prompt!(another_process_of_the_same_name_is_somebody_else),
         case!(a_lost_leadership_cannot_be_renewed),
         case!(the_seat_is_kept_for_the_ttl_and_then_given_away),
+        case!(one_that_falls_silent_is_in_the_past_before_anybody_follows_it),
         case!(a_wish_reaches_the_holder),
         case!(a_seat_that_is_handed_over_is_kept_for_the_successor),
         prompt!(the_board_tells_who_leads_who_waits_and_who_led),
@@ -185,6 +186,34 @@ async fn the_seat_is_kept_for_the_ttl_and_then_given_away(subject: &dyn Subject)
     ensure(took >= kept, || format!("given away after {took:?}, promised for {kept:?}"))?;
     let renewal = fine(first.renew(&election, &a, granted.token).await)?;
     ensure(renewal == Renewal::Gone, || format!("the former holder could still renew: {renewal:?}"))
+}
+
+/// What is not told of a leader that has died looks as if nobody had led.
+async fn one_that_falls_silent_is_in_the_past_before_anybody_follows_it(subject: &dyn Subject) -> Verdict {
+    let (election, engine, operator) = (fresh_name("silent"), subject.engine().await, subject.engine().await);
+    if !engine.guarantees().keeps_history {
+        return Ok(());
+    }
+    let (a, b) = (bid(subject, "a"), bid(subject, "b"));
+    let first = claim_until_granted(&*engine, &election, &a, 3).await?.token;
+    let give_up = clock::now() + a.ttl * 8;
+    let board = loop {
+        let board = fine(operator.look(&election).await)?;
+        if board.leaders.is_empty() {
+            break board;
+        }
+        ensure(clock::now() < give_up, || format!("leads after eight ttls: {board:?}"))?;
+        tokio::time::sleep(a.ttl / 20).await;
+    };
+    let told = |past: &[Past]| past.iter().map(|it| (it.token, it.reason.clone())).collect::<Vec<_>>();
+    let silent = (first, Reason::Expired.to_string());
+    ensure(told(&board.past) == [silent.clone()], || format!("nobody leads, and of who led is told {:?}", board.past))?;
+    let second = claim_until_granted(&*operator, &election, &b, 8).await?.token;
+    fine(operator.release(&election, &b, second, &resigned()).await)?;
+    let past = fine(engine.look(&election).await)?.past;
+    let expected = [(second, Reason::Resigned.to_string()), silent];
+    ensure(told(&past) == expected, || format!("not newest first, or not all: {past:?}"))?;
+    ensure(past.iter().all(|it| it.since_ms > 0 && it.until_ms >= it.since_ms), || format!("{past:?}"))
 }
 
 async fn a_wish_reaches_the_holder(subject: &dyn Subject) -> Verdict {

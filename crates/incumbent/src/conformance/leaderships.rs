@@ -344,6 +344,10 @@ async fn as_many_lead_as_there_are_seats(subject: &dyn Subject) -> Verdict {
     first.resign().await.map_err(|why| format!("{why:?}"))?;
     let third = lead(subject, &elections[2]).await?;
     ensure(second.check().is_ok() && third.token() > second.token(), || format!("{second:?} {third:?}"))?;
-    let _ = tokio::join!(second.resign(), third.resign());
-    Ok(())
+    // Who came last leaves first: the past is told by beginnings, not by ends.
+    for leadership in [third, second] {
+        leadership.resign().await.map_err(|why| format!("{why:?}"))?;
+    }
+    let past = elections[0].look().await.map_err(|why| format!("{why:?}"))?.past;
+    ensure(past.is_sorted_by(|newer, older| newer.token > older.token), || format!("not newest first: {past:?}"))
 }

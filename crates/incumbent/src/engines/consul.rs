@@ -478,7 +478,7 @@ impl Engine for Consul {
             && let Some(former) = desk.holder.take()
         {
             // It says so itself only when the next one is seated.
-            desk.remember(former, &Reason::Expired.to_string());
+            desk.lapse(former);
         }
         Ok(desk.board(candidates))
     }

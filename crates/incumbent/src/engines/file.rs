@@ -29,7 +29,7 @@ use incumbent_protocol::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use crate::clock;
-use crate::desk::Desk;
+use crate::desk::{Desk, LAPSED, wall_ms, whole_ms};
 use crate::engine::{Bid, Board, Candidate, Claim, Engine, Error, Farewell, Grant, Note, Renewal, Wish};
 use crate::guarantees::{Exclusive, Guarantees, Lateness, Notice, Order, Tokens, WhoseClock};
 use crate::identity::Identity;
@@ -42,6 +42,9 @@ mod sheet;
 
 /// A looker holds the lock for microseconds; a claim that meets one tries again at once, this often.
 const COLLISIONS_MAX: u32 = 5;
+
+/// Why a leadership has ended whose lock the kernel has freed. When that was it does not tell.
+const DIED: &str = "process died";
 
 /// Desks that are known without being read again.
 const KNOWN_MAX: usize = 64;
@@ -369,7 +372,7 @@ impl Inner {
         };
         let desk = &mut on_sheet.desk;
         if let Some(former) = desk.holder.take() {
-            desk.remember(former, "process died");
+            desk.remember(former, DIED);
         }
         let (last_incarnation, last_term) = last_token(&lock);
         desk.incarnation = desk.incarnation.max(last_incarnation);
@@ -474,7 +477,8 @@ impl Inner {
             if let Ok(mut found) = self.read_desk(election)
                 && let Some(former) = found.desk.holder.take_if(|it| it.token == held.token)
             {
-                found.desk.remember(former, "lease expired");
+                let until_ms = wall_ms().saturating_sub(whole_ms(now - held.until));
+                found.desk.remember_until(former, LAPSED, until_ms);
                 let _ = self.put_desk_for_good(election, found);
             }
         }
@@ -502,11 +506,19 @@ impl Inner {
     }
 
     fn look(&self, election: &Name) -> Result<Board, Error> {
-        let mut board = self.read_desk(election)?.desk.board(self.candidates(election)?);
-        board.notes = self.notes(election)?;
-        if !self.is_held(election)? {
-            board.leaders.clear();
+        let mut desk = self.read_desk(election)?.desk;
+        if let Some(seen) = desk.holder.as_ref().map(|it| it.token)
+            && !self.is_held(election)?
+        {
+            // Whoever gives the seat back writes so before it frees the lock. So one who is still on the desk after the lock was found free has died; anybody else has come or gone meanwhile.
+            desk = self.read_desk(election)?.desk;
+            if let Some(former) = desk.holder.take_if(|it| it.token == seen) {
+                // For those who look. It is written down by the next who leads.
+                desk.remember(former, DIED);
+            }
         }
+        let mut board = desk.board(self.candidates(election)?);
+        board.notes = self.notes(election)?;
         Ok(board)
     }
 

@@ -13,7 +13,7 @@ use incumbent_protocol::protocol::Token;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::desk::{Desk, Holder, Kept};
+use crate::desk::{Desk, Holder, Kept, LAPSED, wall_ms, whole_ms};
 use crate::engine::{Bid, Board, Candidate, Claim, Engine, Error, Farewell, Grant, Renewal, Wish};
 use crate::engines::local::hints_of_place;
 use crate::guarantees::{Exclusive, Guarantees, Lateness, Notice, Order, Tokens, WhoseClock};
@@ -78,11 +78,14 @@ impl Memory {
 
 impl Room {
     fn expire(&mut self, now: Instant) {
-        let (kept, gone) = std::mem::take(&mut self.seated).into_iter().partition(|it| it.until > now);
+        let (kept, gone): (Vec<Seated>, Vec<Seated>) =
+            std::mem::take(&mut self.seated).into_iter().partition(|it| it.until > now);
         self.seated = kept;
         let any_gone = !gone.is_empty();
         for former in gone {
-            self.desk.remember(former.holder, "lease expired");
+            // A test may move tokio's time, and cannot move the wall clock: the desk sees to it that no end is before its beginning.
+            let until_ms = wall_ms().saturating_sub(whole_ms(now - former.until));
+            self.desk.remember_until(former.holder, LAPSED, until_ms);
         }
         self.line.retain(|it| it.until > now);
         if self.kept.as_ref().is_some_and(|(_, until)| *until <= now) {

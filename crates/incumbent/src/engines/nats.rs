@@ -30,7 +30,6 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use incumbent_protocol::protocol::Token;
-use incumbent_protocol::tenure::Reason;
 use incumbent_protocol::time::Instant;
 
 use self::client::Client;
@@ -40,7 +39,7 @@ use super::knock::knocked;
 use super::locked::locked;
 use super::observed::{OBSERVED_LATE, Observed, outlasting};
 use crate::clock;
-use crate::desk::Desk;
+use crate::desk::{Desk, wall_ms, whole_ms};
 use crate::engine::{Bid, Board, Claim, Engine, Error, Farewell, Grant, Kind, Renewal, Wish};
 use crate::guarantees::{Exclusive, Guarantees, Notice, Order, Tokens, WhoseClock};
 use crate::identity::Identity;
@@ -256,7 +255,8 @@ impl Engine for Nats {
         let renewed = self.change(election, known, |record| {
             let Some(holder) = record.seat_of(&bid.identity, token) else { return Ok(None) };
             holder.beat += 1;
-            holder.ttl_ms = crate::desk::whole_ms(bid.ttl);
+            holder.ttl_ms = whole_ms(bid.ttl);
+            holder.renewed_ms = Some(wall_ms());
             Ok(Some(record.desk.wish_for(token)))
         });
         Ok(match renewed.await? {
@@ -284,7 +284,7 @@ impl Engine for Nats {
             && let Some(former) = record.desk.holder.take()
         {
             // It says so itself only when the next one is seated.
-            record.desk.remember(former, &Reason::Expired.to_string());
+            record.desk.lapse(former);
         }
         Ok(record.desk.board(Vec::new()))
     }

@@ -221,10 +221,13 @@ impl Server {
             (ErrorKind::AuthenticationFailed, _) | (_, Some("WRONGPASS" | "NOAUTH")) => {
                 Error::misconfigured(format!("Redis at {host} does not let us in ({}): {}", detail(why), Place::GIVE_PASSWORD))
             }
-            (ErrorKind::Server(ServerErrorKind::NoPerm), _) => Error::misconfigured(format!(
-                "Redis at {host} forbids it ({}): allow the user ~{PREFIX}* &{PREFIX}* +@scripting +@write +@read +@pubsub +time",
-                detail(why)
-            )),
+            // Of what a script may not do it tells in words alone.
+            (kind, _) if kind == ErrorKind::Server(ServerErrorKind::NoPerm) || is_forbidden_in_script(why) => {
+                Error::misconfigured(format!(
+                    "Redis at {host} forbids it ({}): allow the user ~{PREFIX}* &{PREFIX}* +@scripting +@write +@read +@pubsub +time",
+                    detail(why)
+                ))
+            }
             (ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask | ServerErrorKind::CrossSlot), _) => {
                 Error::misconfigured(format!(
                     "{host} is a node of a Redis Cluster, which is not supported: name a server or a proxy"
@@ -248,6 +251,12 @@ impl Server {
             (_, _) => tls_complaint(host, why).unwrap_or_else(|| Error::unknown(format!("Redis at {host}: {why}"))),
         }
     }
+}
+
+/// Whether a script was run by a user who lacks a right to what it does. It ends there, and nobody is told of a seat by it.
+fn is_forbidden_in_script(why: &RedisError) -> bool {
+    let said = detail(why);
+    said.contains("user executing the script") || said.contains("NOPERM")
 }
 
 /// What the server said; what the client makes of it if it did not keep that.
@@ -334,12 +343,10 @@ impl Engine for Redis {
         let note = |pair: &[String]| Ok(Note { token: token_of(&pair[0])?, text: pair[1].clone() });
         let mut notes = notes.chunks_exact(2).map(note).collect::<Result<Vec<_>, Error>>()?;
         notes.sort_by_key(|it| std::cmp::Reverse(it.token));
-        Ok(Board {
-            leaders,
-            candidates: line.chunks_exact(2).map(candidate).collect::<Result<_, Error>>()?,
-            past: past.iter().map(|it| read::<Ended>(it)?.past()).collect::<Result<_, Error>>()?,
-            notes,
-        })
+        let mut past = past.iter().map(|it| read::<Ended>(it)?.past()).collect::<Result<Vec<_>, Error>>()?;
+        // With several seats the last to end may have begun first.
+        past.sort_by_key(|it| std::cmp::Reverse(it.token));
+        Ok(Board { leaders, candidates: line.chunks_exact(2).map(candidate).collect::<Result<_, Error>>()?, past, notes })
     }
 
     async fn withdraw(&self, election: &Name, bid: &Bid) -> Result<(), Error> {

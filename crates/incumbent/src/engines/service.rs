@@ -495,6 +495,9 @@ fn board_of(board: kept::Board) -> Result<Board, Error> {
             reason: it.reason,
         })
     };
+    let mut past = board.past.into_iter().take(Past::KEPT_MAX).map(past).collect::<Result<Vec<_>, Error>>()?;
+    // The service tells them by their ends; with several seats the last to end may have begun first.
+    past.sort_by_key(|it| std::cmp::Reverse(it.token));
     Ok(Board {
         leaders: board.leaders.iter().map(leader).collect::<Result<_, Error>>()?,
         candidates: board
@@ -502,7 +505,7 @@ fn board_of(board: kept::Board) -> Result<Board, Error> {
             .into_iter()
             .map(|it| Candidate { identity: Identity::stored(it.identity), priority: it.priority })
             .collect(),
-        past: board.past.into_iter().take(Past::KEPT_MAX).map(past).collect::<Result<_, Error>>()?,
+        past,
         notes: board
             .notes
             .into_iter()

@@ -85,6 +85,23 @@ async fn a_certificate_for_another_name_is_named_and_not_the_quorum_blamed() {
     assert!(!says.contains("quorum") && !says.contains("server-name"), "{why:?}");
 }
 
+/// A server without a quorum hangs up before the handshake, one that is stopped takes connections and says nothing: whoever stands by goes on asking.
+#[tokio::test]
+async fn a_server_that_hangs_up_or_stands_still_is_no_mistake_of_ours() {
+    let certificates = Certificates::new().expect("certificates");
+    let ca = certificates.authority();
+    let still = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let hasty = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let ports = [&still, &hasty].map(|it| it.local_addr().expect("bound").port());
+    // It ends with the test's process.
+    std::thread::spawn(move || hasty.incoming().for_each(drop));
+    for port in ports {
+        let engine = open(&format!("zookeeper://localhost:{port}/tls?tick-ms=100&ca={}", ca.display())).await;
+        let why = engine.claim(&election("job"), &bid("a")).await.expect_err("it gives no session");
+        assert!(why.kind() == Kind::Refused && why.to_string().contains("quorum"), "{why:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_bad_url_is_refused_with_what_to_do() {
     for (bad, word) in [

@@ -7,7 +7,7 @@
 use incumbent_protocol::protocol::{Term, Token};
 use serde::{Deserialize, Serialize};
 
-use crate::desk::{Desk, Holder, incarnation_of, whole_ms};
+use crate::desk::{Desk, Holder, LAPSED, incarnation_of, whole_ms};
 use crate::engine::{Bid, Error, Farewell, Wish};
 use crate::identity::Identity;
 
@@ -110,15 +110,20 @@ impl Ledger {
     pub(super) fn clear_away(&mut self, stays: impl Fn(i64) -> bool) -> bool {
         let before = self.seated.len();
         for gone in self.seated.extract_if(.., |it| !stays(revision_of(it.holder.token))) {
-            self.desk.remember(gone.holder, "lease expired");
+            self.desk.remember(gone.holder, LAPSED);
         }
         self.seated.len() != before
     }
 
-    /// The holder leaves, whether the desk had heard of it or not.
-    pub(super) fn leave(&mut self, holder: Holder, farewell: &Farewell) {
+    /// The holder leaves, whether the desk had heard of it or not. Where there is one seat, it was free when this holder took it: whoever else is on the desk had gone by then.
+    pub(super) fn leave(&mut self, holder: Holder, seats: u32, farewell: &Farewell) {
         let known = self.seated.iter().position(|it| it.holder.token == holder.token);
         let holder = known.map_or(holder, |at| self.seated.remove(at).holder);
+        if seats == 1 {
+            for gone in self.seated.drain(..) {
+                self.desk.remember_until(gone.holder, LAPSED, holder.since_ms);
+            }
+        }
         if self.desk.past.iter().all(|it| it.token != holder.token) {
             self.desk.remember(holder, &farewell.reason.to_string());
         }
@@ -191,6 +196,7 @@ impl Record {
             ttl_ms: self.ttl_ms,
             since_ms,
             beat: 0,
+            renewed_ms: None,
         }
     }
 }
@@ -250,11 +256,37 @@ mod tests {
         assert_eq!((ledger.past()[0].token, ledger.past()[0].reason.as_str()), (token(0, 5), "lease expired"));
         assert!(!ledger.clear_away(|revision| revision == 7), "it stays");
         let farewell = Farewell { reason: Reason::Resigned, to: None };
-        ledger.leave(holder("b", token(0, 7)), &farewell);
-        ledger.leave(holder("b", token(0, 7)), &farewell);
-        ledger.leave(holder("c", token(0, 8)), &farewell);
+        ledger.leave(holder("b", token(0, 7)), 1, &farewell);
+        ledger.leave(holder("b", token(0, 7)), 1, &farewell);
+        ledger.leave(holder("c", token(0, 8)), 1, &farewell);
         let past: Vec<Token> = ledger.past().iter().map(|it| it.token).collect();
         assert_eq!(past, [token(0, 8), token(0, 7), token(0, 5)]);
+    }
+
+    /// One that leaves before it was written on the desk does not leave its predecessor there.
+    #[test]
+    fn who_was_gone_before_the_last_came_has_ended_by_then() {
+        let mut ledger = Ledger::default();
+        ledger.seat(holder("a", token(0, 5)), &[5]);
+        let farewell = Farewell { reason: Reason::Resigned, to: None };
+        ledger.leave(Holder { since_ms: 4000, ..holder("b", token(0, 7)) }, 1, &farewell);
+        let past: Vec<_> = ledger.past().into_iter().map(|it| (it.token, it.reason)).collect();
+        assert_eq!(past, [(token(0, 7), "resigned".to_owned()), (token(0, 5), "lease expired".to_owned())]);
+        assert_eq!(ledger.past()[1].until_ms, 4000, "and not when somebody looks");
+        // With two seats nobody knows that.
+        let mut ledger = Ledger::default();
+        ledger.seat(holder("a", token(0, 5)), &[5, 7]);
+        ledger.leave(holder("b", token(0, 7)), 2, &farewell);
+        assert!(ledger.knows(token(0, 5)));
+    }
+
+    #[test]
+    fn who_is_missed_late_is_told_of_in_its_place() {
+        let mut ledger = Ledger::default();
+        ledger.seat(holder("a", token(0, 5)), &[5, 7]);
+        ledger.leave(holder("b", token(0, 7)), 2, &Farewell { reason: Reason::Resigned, to: None });
+        assert!(ledger.clear_away(|_| false));
+        assert_eq!(ledger.past().iter().map(|it| it.token).collect::<Vec<_>>(), [token(0, 7), token(0, 5)]);
     }
 
     #[test]

@@ -101,7 +101,7 @@ impl Etcd {
             None => Record::of(bid).holder(token, &bid.value, wall_ms()),
         };
         let leave = |ledger: &mut ledger::Ledger| {
-            ledger.leave(holder.clone(), farewell);
+            ledger.leave(holder.clone(), bid.seats, farewell);
             Ok(())
         };
         let guards: Guards = vec![(own.clone(), revision_of(token))];

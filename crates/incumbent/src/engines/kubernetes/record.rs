@@ -6,12 +6,11 @@
 use std::time::Duration;
 
 use incumbent_protocol::protocol::{Term, Token};
-use incumbent_protocol::tenure::Reason;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 
-use crate::desk::{Desk, Holder, whole_ms};
+use crate::desk::{Desk, Holder, LAPSED, whole_ms};
 use crate::engine::{Bid, Error, Farewell, Leader};
 use crate::identity::Identity;
 use crate::name::Name;
@@ -139,6 +138,7 @@ impl Record {
             ttl_ms: whole_ms(self.duration(Duration::ZERO)),
             since_ms: u64::try_from(since).unwrap_or(0),
             beat: 0,
+            renewed_ms: None,
         })
     }
 
@@ -149,14 +149,21 @@ impl Record {
         }
     }
 
-    /// Whoever is there has left without a word.
+    /// Whoever is there has left without a word: a ttl after its last sign of life, if that is dated.
     pub(super) fn bury(&mut self) {
-        let stranger = self.stranger();
-        if let Some(former) = self.desk.holder.take() {
-            self.desk.remember(former, &Reason::Expired.to_string());
+        let ms_of = |it: Option<&MicroTime>| it.and_then(|it| u64::try_from(it.0.as_millisecond()).ok());
+        let spec = self.lease.spec.as_ref();
+        let renewed_ms = ms_of(spec.and_then(|it| it.renew_time.as_ref()));
+        let acquired_ms = ms_of(spec.and_then(|it| it.acquire_time.as_ref()));
+        let (stranger, is_ours) = (self.stranger(), self.ours().is_some());
+        match self.desk.holder.take() {
+            Some(former) if is_ours => self.desk.lapse(Holder { renewed_ms, ..former }),
+            // Somebody else has been there since. It had ended by then.
+            Some(former) => self.desk.remember_until(former, LAPSED, acquired_ms.unwrap_or(u64::MAX)),
+            None => {}
         }
         if let Some(stranger) = stranger {
-            self.desk.remember(stranger, &Reason::Expired.to_string());
+            self.desk.lapse(Holder { renewed_ms, ..stranger });
         }
     }
 
@@ -229,6 +236,8 @@ fn seconds_for_others(ttl: Duration) -> i32 {
 
 #[cfg(test)]
 mod tests {
+    use incumbent_protocol::tenure::Reason;
+
     use super::*;
 
     fn bid(name: &str) -> Bid {
@@ -345,6 +354,28 @@ mod tests {
             let taken = taken.expect("in the end");
             assert!(taken >= deadline && taken < deadline + 2000, "{taken} with a deadline of {deadline}");
         }
+    }
+
+    #[test]
+    fn a_silent_holder_has_led_until_a_ttl_after_its_last_renewal() {
+        let at = |second| Some(MicroTime(Timestamp::from_second(second).expect("fits")));
+        let dated = |record: &mut Record, acquired, renewed| {
+            let spec = record.lease.spec.as_mut().expect("there");
+            (spec.acquire_time, spec.renew_time) = (at(acquired), at(renewed));
+        };
+        let mut record = record();
+        record.seat(&bid("a")).expect("fits");
+        record.desk.holder.as_mut().expect("seated").since_ms = 1000;
+        dated(&mut record, 1, 9);
+        record.seat(&bid("b")).expect("fits");
+        assert_eq!(record.desk.past[0].until_ms, 11_500);
+        // One of ours that others have followed: nobody knows better than that it had ended by then.
+        record.desk.holder.as_mut().expect("seated").since_ms = 20_000;
+        taken_by_stranger(&mut record, "go", Some(3));
+        dated(&mut record, 30, 40);
+        record.seat(&bid("c")).expect("fits");
+        let past: Vec<_> = record.desk.past.iter().map(|it| (it.identity.name(), it.until_ms)).collect();
+        assert_eq!(past, [("go", 44_000), ("b", 30_000), ("a", 11_500)], "a stranger's lease has four seconds");
     }
 
     #[test]

@@ -48,7 +48,7 @@ impl Record {
     pub(super) fn scene(&self) -> Scene {
         let mut desk = self.desk.clone();
         if let Some(holder) = &mut desk.holder {
-            holder.beat = 0;
+            (holder.beat, holder.renewed_ms) = (0, None);
         }
         (self.deleted, desk)
     }
@@ -80,6 +80,9 @@ impl Record {
         let on_record = self.desk.holder.as_ref().map(|it| it.token).max(self.desk.past.first().map(|it| it.token));
         let token = self.desk.token(self.revision, bid.seen.max(on_record))?;
         self.desk.seat(bid, token);
+        if let Some(holder) = &mut self.desk.holder {
+            holder.renewed_ms = Some(holder.since_ms);
+        }
         self.desk.note_for(bid, token);
         self.deleted = false;
         Ok(token)
@@ -111,7 +114,8 @@ mod tests {
         record.desk.ask(&Wish { token, what: Demand::Evict, by: "me".into() }).expect("in office");
         assert!(record.mark() == mark && record.scene() != scene);
         let scene = record.scene();
-        record.desk.holder.as_mut().expect("seated").beat += 1;
+        let holder = record.desk.holder.as_mut().expect("seated");
+        (holder.beat, holder.renewed_ms) = (holder.beat + 1, holder.renewed_ms.map(|it| it + 1));
         assert!(record.mark() != mark && record.scene() == scene);
     }
 
@@ -123,6 +127,17 @@ mod tests {
         assert!(Record::deleted(8).patience(&a.identity, a.ttl) > a.ttl);
         record.seat(&Bid { ttl: a.ttl * 5, ..a }).expect("fits");
         assert!(record.patience(&b.identity, b.ttl) > b.ttl * 5, "the holder's ttl counts, not one's own");
+    }
+
+    #[test]
+    fn a_silent_holder_has_led_until_a_ttl_after_its_last_renewal() {
+        let mut record = vacant(7);
+        record.seat(&bid("a")).expect("fits");
+        let holder = record.desk.holder.as_mut().expect("seated");
+        assert_eq!(holder.renewed_ms, Some(holder.since_ms), "its claim counts as one");
+        (holder.since_ms, holder.renewed_ms) = (1000, Some(9000));
+        record.seat(&bid("b")).expect("fits");
+        assert_eq!(record.desk.past[0].until_ms, 11_000);
     }
 
     #[test]

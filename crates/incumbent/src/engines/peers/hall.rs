@@ -157,6 +157,7 @@ impl Hall {
             ttl_ms: whole_ms(bid.ttl),
             since_ms: wall_ms(),
             beat: 0,
+            renewed_ms: None,
         };
         let fate = std::mem::replace(&mut self.fate, EXPIRED);
         self.minutes.seat(holder, fate);

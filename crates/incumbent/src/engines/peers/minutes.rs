@@ -175,6 +175,7 @@ mod tests {
             ttl_ms: 1000,
             since_ms: 1,
             beat,
+            renewed_ms: None,
         }
     }
 

@@ -80,7 +80,7 @@ BEGIN
       END IF;
       IF seat.holder IS NOT NULL THEN
         INSERT INTO {s}.incumbent_past (election, token, holder, since, until, reason)
-          VALUES (p_election, seat.token, seat.holder, seat.since, clock_timestamp(), 'lease expired') ON CONFLICT DO NOTHING;
+          VALUES (p_election, seat.token, seat.holder, seat.since, seat.expires_at, 'lease expired') ON CONFLICT DO NOTHING;
       END IF;
       /* Nobody reads what is swept here. */
       IF next_term % 16 = 0 THEN

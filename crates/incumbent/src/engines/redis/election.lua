@@ -20,8 +20,8 @@ local function whole(number)
   return string.format('%.0f', number)
 end
 
-local function wall_ms()
-  return whole(math.floor(now / 1000))
+local function wall_ms(instant)
+  return whole(math.floor(instant / 1000))
 end
 
 -- Takes the next term and gives the seat to the bidder; nothing if the tokens are used up. What it says of itself comes as JSON, but for the last brace.
@@ -40,7 +40,7 @@ local function seat_bidder(incarnation, ttl_us, seen, papers_open)
     return nil
   end
   local token = incarnation .. '.' .. whole(term)
-  local since, lasts = wall_ms(), whole(now + tonumber(ttl_us))
+  local since, lasts = wall_ms(now), whole(now + tonumber(ttl_us))
   redis.call('HSET', held, token, papers_open .. ',"since":"' .. since .. '","ttl":"' .. ttl_us .. '","until":"' .. lasts .. '","wish":""}')
   redis.call('PUBLISH', channels .. 'changes', '')
   return token
@@ -48,7 +48,9 @@ end
 
 -- More than are shown may be kept for a while: trimming each time would be another call.
 local function remember(token, seat, reason)
-  local ended = { identity = seat.identity, token = token, since = seat.since, ['until'] = wall_ms(), reason = reason }
+  -- Whoever is missed late has not led until then.
+  local ends = wall_ms(math.min(now, tonumber(seat['until'])))
+  local ended = { identity = seat.identity, token = token, since = seat.since, ['until'] = ends, reason = reason }
   if redis.call('LPUSH', past, cjson.encode(ended)) >= PAST_MAX * 2 then
     redis.call('LTRIM', past, 0, PAST_MAX - 1)
   end

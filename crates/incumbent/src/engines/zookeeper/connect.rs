@@ -145,12 +145,17 @@ fn trouble(host: &str, timeout: Duration, tls: Option<&Arc<ClientConfig>>) -> Op
             )
         )
     });
-    let what = if wrong_name {
-        format!("its certificate is not for {name} ({why}): name the server in the URL as its certificate does")
+    let (kind, what) = if wrong_name {
+        let what = format!("its certificate is not for {name} ({why}): name the server in the URL as its certificate does");
+        (Kind::Misconfigured, what)
     } else {
-        tls_complaint(host, &why).map_or_else(|| format!("{why}; it may not speak it at this port"), |it| it.to_string())
+        match tls_complaint(host, &why) {
+            Some(complaint) => (Kind::Misconfigured, complaint.to_string()),
+            // A server that has lost its quorum hangs up before the handshake, and one that stands still says nothing: that passes.
+            None => (Kind::Refused, format!("{why}; it may have lost its quorum, or not speak it at this port")),
+        }
     };
-    Some(Refusal { kind: Kind::Misconfigured, what: format!("no TLS with ZooKeeper at {host}: {what}") })
+    Some(Refusal { kind, what: format!("no TLS with ZooKeeper at {host}: {what}") })
 }
 
 fn connect(host: &str, timeout: Duration) -> io::Result<TcpStream> {

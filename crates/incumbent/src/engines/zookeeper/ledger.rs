@@ -5,7 +5,7 @@
 use incumbent_protocol::protocol::{Term, Token};
 use serde::{Deserialize, Serialize};
 
-use crate::desk::{Desk, Holder};
+use crate::desk::{Desk, Holder, LAPSED};
 use crate::engine::{Bid, Error, Farewell, Wish};
 
 /// The document of an election. Of the desk only the incarnation and the past are used: there may be several leaders.
@@ -75,14 +75,19 @@ impl Ledger {
     /// Whoever is seated and no longer in the line has left without a word.
     pub(super) fn clear_away(&mut self, line: &[String]) {
         for gone in self.seated.extract_if(.., |it| !line.contains(&it.child)) {
-            self.desk.remember(gone.holder, "lease expired");
+            self.desk.remember(gone.holder, LAPSED);
         }
     }
 
-    /// One of ours leaves.
-    pub(super) fn leave(&mut self, former: Seated, farewell: &Farewell) {
+    /// One of ours leaves. Where there is one seat, it was free when this one took it: whoever else is on record had gone by then.
+    pub(super) fn leave(&mut self, former: Seated, seats: u32, farewell: &Farewell) {
         self.greatest = self.greatest.max(former.holder.token.get());
         self.seated.retain(|it| it.child != former.child);
+        if seats == 1 {
+            for gone in self.seated.drain(..) {
+                self.desk.remember_until(gone.holder, LAPSED, former.holder.since_ms);
+            }
+        }
         self.wishes.retain(|it| it.token != former.holder.token);
         // It may have proclaimed something else since it was seated; the past does not tell of values.
         self.desk.remember(former.holder, &farewell.reason.to_string());
@@ -141,7 +146,8 @@ mod tests {
     fn seated(child: &str, term: u64) -> Seated {
         let token = Token::new(0, Term(term)).expect("fits");
         let identity = Identity::stored(child);
-        let holder = Holder { identity, token, value: String::new(), priority: 0, ttl_ms: 1, since_ms: 1, beat: 0 };
+        let holder =
+            Holder { identity, token, value: String::new(), priority: 0, ttl_ms: 1, since_ms: 1, beat: 0, renewed_ms: None };
         Seated { child: child.to_owned(), holder }
     }
 
@@ -168,7 +174,21 @@ mod tests {
         assert_eq!(ledger.seated.iter().map(|it| it.child.as_str()).collect::<Vec<_>>(), ["a", "c"]);
         assert_eq!((ledger.desk.past[0].identity.as_str(), ledger.desk.past[0].reason.as_str()), ("b", "lease expired"));
         assert!(ledger.wish_for(seated("a", 1).holder.token).is_some());
-        ledger.leave(seated("a", 1), &Farewell { reason: Reason::Resigned, to: None });
+        ledger.leave(seated("a", 1), 2, &Farewell { reason: Reason::Resigned, to: None });
         assert!(ledger.wishes.is_empty() && ledger.greatest == 3 && ledger.desk.past.len() == 2);
+        assert_eq!(ledger.desk.past[0].identity.as_str(), "b", "which came later, though it was gone first");
+    }
+
+    /// One that leaves before it was put on record does not leave its predecessor there.
+    #[test]
+    fn who_was_gone_before_the_last_came_has_ended_by_then() {
+        let mut ledger = Ledger::default();
+        ledger.seat(seated("a", 1), &[]);
+        let mut last = seated("b", 2);
+        last.holder.since_ms = 4000;
+        ledger.leave(last, 1, &Farewell { reason: Reason::Resigned, to: None });
+        let past: Vec<_> = ledger.desk.past.iter().map(|it| (it.identity.as_str(), it.reason.as_str())).collect();
+        assert_eq!(past, [("b", "resigned"), ("a", "lease expired")]);
+        assert_eq!(ledger.desk.past[1].until_ms, 4000, "and not when somebody looks");
     }
 }

@@ -603,6 +603,7 @@ pub(super) fn holder(bid: &Bid, token: Token, since_ms: u64) -> Holder {
         ttl_ms: whole_ms(bid.ttl),
         since_ms,
         beat: 0,
+        renewed_ms: None,
     }
 }
 

@@ -131,6 +131,7 @@ impl ZooKeeper {
         session: &Session,
         election: &Name,
         former: &Seated,
+        seats: u32,
         mut known: Option<Sheet>,
         farewell: &Farewell,
     ) -> Result<(), Error> {
@@ -151,7 +152,7 @@ impl ZooKeeper {
                     if seated {
                         return Err(Error::refused("somebody else was seated meanwhile"));
                     }
-                    ledger.leave(former.clone(), farewell);
+                    ledger.leave(former.clone(), seats, farewell);
                     Ok(())
                 })
                 .await;
@@ -277,7 +278,7 @@ impl Engine for ZooKeeper {
                 let known = standing.seat.as_ref().map(|it| it.sheet.clone());
                 let had_record = node.has_record();
                 let former = Seated { child: node.child.clone(), holder: holder(bid, token, since_ms) };
-                self.free(&session, election, &former, known, farewell).await?;
+                self.free(&session, election, &former, bid.seats, known, farewell).await?;
                 candidacy.leave(&mut standing);
                 if had_record {
                     let record = self.core.paths.record(election, candidacy.id.as_str());
