@@ -192,6 +192,10 @@ async fn what_cannot_be_restored_is_refused_and_leaves_nothing_behind() {
         fs::write(&spoilt, &bytes[..at]).expect("written");
         assert!(why(restore(&spoilt, &target, &one)).contains("spoilt"), "cut off at {at}");
     }
+    fs::write(&spoilt, [&bytes[..], b"\r\n"].concat()).expect("written");
+    let longer = why(restore(&spoilt, &target, &one));
+    assert!(longer.contains("there is more behind its end") && !longer.contains("cut off"), "{longer}");
+    assert!(why(restore(place.path(), &target, &one)).contains("is a directory: name a file"));
     assert!(!target.exists(), "nothing is left behind");
     assert!(why(restore(&place.path().join("nowhere"), &target, &one)).contains("cannot be read"));
     assert!(why(restore(&file, &place.path().join("old"), &one)).contains("nothing is written over"));

@@ -59,7 +59,9 @@ async fn a_node_whose_disk_is_full_answers_questions_says_so_and_goes_on_when_th
             () = full(&handle) => break submitting,
         }
     };
-    assert!(matches!(handle.submit(put("b", "")).await, Outcome::NotNow(it) if it.why == Why::ReadOnly));
+    let Outcome::NotNow(refused) = handle.submit(put("b", "")).await else { panic!("it was done") };
+    assert_eq!(refused.why, Why::ReadOnly);
+    assert!(refused.to_string().ends_with("make room"), "there is no other node to ask: {refused}");
     assert!(handle.ask(Query::Status(AskStatus {}), Consistency::Linearizable).await.is_ok());
     assert_eq!(value(&handle, "a").await.as_deref(), Some("1"));
     disk.turns(Weather::Fair);

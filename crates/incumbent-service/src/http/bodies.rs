@@ -9,6 +9,7 @@ use incumbent_store::query::Range;
 use serde_json::Value;
 
 use super::failure::Failure;
+use super::once::{self, Unread};
 use super::shapes::{self, Shape};
 
 /// An object that has the shape of its route.
@@ -20,8 +21,10 @@ pub(super) fn parse(bytes: &[u8], shape: &Shape) -> Result<Value, Failure> {
     let value = if bytes.is_empty() {
         Value::Object(serde_json::Map::new())
     } else {
-        serde_json::from_slice(bytes)
-            .map_err(|why| Failure::malformed(format!("the body is no JSON: {why}"), "send an object in JSON, in UTF-8"))?
+        once::value(bytes).map_err(|unread| match unread {
+            Unread::Twice(name) => Failure::malformed(format!("the field {name:?} is there twice"), "give it once"),
+            Unread::NoJson(why) => Failure::malformed(format!("the body is no JSON: {why}"), "send an object in JSON, in UTF-8"),
+        })?
     };
     shape.check(&value, "").map_err(|misfit| {
         let place = if misfit.at.is_empty() { "the body".to_owned() } else { format!("the body at {}", misfit.at) };
@@ -167,10 +170,19 @@ impl<'a> Body<'a> {
     }
 
     fn put(self) -> Result<Put, Failure> {
+        let (value, session) = (self.bytes("value")?, self.id("session"));
+        // The store would keep what is there, and what was given would be gone without a word.
+        for (keeps, name, is_there) in
+            [("keeps_value", "value", value.is_some()), ("keeps_session", "session", session.is_some())]
+        {
+            if self.flag(keeps) && is_there {
+                return Err(Failure::malformed(format!("{keeps} and a {name} are both there"), "give one of them"));
+            }
+        }
         Ok(Put {
             key: self.key()?,
-            value: self.value()?,
-            session: self.id("session").unwrap_or_default(),
+            value: value.unwrap_or_default(),
+            session: session.unwrap_or_default(),
             outlives_session: self.flag("outlives_session"),
             parent_len: self.whole_u32("parent_len")?,
             sequential: self.flag("sequential"),
@@ -244,8 +256,35 @@ mod tests {
             json!({ "then": [{ "put": { "key_base64": "YQ" } }] }),
             json!({ "then": [{ "put": { "key": "a", "parent_len": 4_294_967_296_u64 } }] }),
             json!({ "then": { "put": {} } }),
+            json!({ "then": [{ "put": { "key": "a", "keeps_value": true, "value": "v" } }] }),
+            json!({ "then": [{ "put": { "key": "a", "keeps_value": true, "value_base64": "" } }] }),
+            json!({ "then": [{ "put": { "key": "a", "keeps_session": true, "session": "7" } }] }),
         ] {
             assert!(read(&bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_put_keeps_what_is_there_or_says_what_is_to_be() {
+        for good in [
+            json!({ "key": "a", "keeps_value": true, "session": "7" }),
+            json!({ "key": "a", "keeps_session": true, "value": "v" }),
+            json!({ "key": "a", "keeps_value": false, "keeps_session": false, "value": "v", "session": 7 }),
+        ] {
+            assert!(read(&json!({ "then": [{ "put": good }] })).is_ok(), "{good}");
+        }
+    }
+
+    #[test]
+    fn a_field_that_is_there_twice_is_refused_and_not_the_last_one_taken() {
+        for (twice, name) in [
+            (r#"{"guards":[{"key":"a","version":3}],"then":[],"guards":[]}"#, "guards"),
+            (r#"{"then":[{"put":{"key":"a","value":"1","value":"2"}}]}"#, "value"),
+            (r#"{"guards":[{"holding":{"election":"e","token":"1","\u0074oken":"2"}}]}"#, "token"),
+            (r#"{"then":[{"transact":{"then":[{"abort":1,"abort":1}]}}]}"#, "abort"),
+        ] {
+            let refused = parse(twice.as_bytes(), &Shape::Named("Transaction")).unwrap_err().message;
+            assert_eq!(&*refused, format!("the field \"{name}\" is there twice"), "{twice}");
         }
     }
 }

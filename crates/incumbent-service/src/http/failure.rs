@@ -129,6 +129,7 @@ impl From<NotNow> for Failure {
             Why::Superseded => ("superseded", "try again"),
             Why::NotLeading => ("not_leading", "ask the node that leads"),
             Why::Full => ("full", "try again, more slowly"),
+            Why::ReadOnly if not_now.leader.is_none() => ("read_only", "make room on the disk of this node"),
             Why::ReadOnly => ("read_only", "make room on the disk of this node, or ask another node"),
             Why::Closing => ("closing", "ask another node"),
         };

@@ -26,6 +26,7 @@ mod host;
 mod keys;
 mod limits;
 mod node;
+mod once;
 mod openapi;
 mod petition;
 mod routes;

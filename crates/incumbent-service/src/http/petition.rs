@@ -137,7 +137,12 @@ pub(super) fn caller(headers: &HeaderMap) -> Option<Context> {
 
 /// Client and sequence of a request that brings them.
 pub(super) fn number(headers: &HeaderMap) -> Result<Option<(u64, u64)>, Failure> {
-    let Some(header) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
+    let mut told = headers.get_all(IDEMPOTENCY_KEY).iter();
+    let Some(header) = told.next() else { return Ok(None) };
+    if told.next().is_some() {
+        // Whichever were taken, the next attempt might be told apart by the other one, and done twice.
+        return Err(Failure::malformed("the header Idempotency-Key is there twice", "send it once"));
+    }
     let pair = header.to_str().ok().and_then(|it| it.split_once('-'));
     let number = pair.and_then(|(client, sequence)| Some((id(client)?, id(sequence)?))).filter(|it| it.0 > 0 && it.1 > 0);
     number.map(Some).ok_or_else(|| {
@@ -146,4 +151,26 @@ pub(super) fn number(headers: &HeaderMap) -> Result<Option<(u64, u64)>, Failure>
             "take a client's number from POST /v1/clients, and count its requests from 1: 17-1",
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::header::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn a_request_has_one_number_or_none() {
+        let of = |values: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(IDEMPOTENCY_KEY, HeaderValue::from_static(value));
+            }
+            number(&headers).map_err(|it| it.message)
+        };
+        assert_eq!((of(&[]), of(&["17-1"])), (Ok(None), Ok(Some((17, 1)))));
+        for bad in [&["17"][..], &["0-1"], &["17-0"], &["17-1", "17-2"], &["17-1", "17-1"]] {
+            assert!(of(bad).is_err(), "{bad:?}");
+        }
+    }
 }

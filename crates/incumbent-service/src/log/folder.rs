@@ -17,6 +17,7 @@ use rustix::fs::{FallocateFlags, OFlags};
 use super::DirectoryId;
 use super::direct::{Direct, Stage};
 use super::disk::{Disk, DiskFile};
+use super::identity;
 use super::refused::Refused;
 
 /// A directory, in use by this process.
@@ -58,6 +59,11 @@ impl Folder {
         }
         let names = File::open(path).map_err(unusable("read"))?;
         Ok(Folder { path: path.to_path_buf(), names, lock, stage: Stage::new() })
+    }
+
+    /// Whether there is nothing in the directory yet, or no directory, that says whose it is. One that cannot be looked at may be somebody's.
+    pub fn is_nobodys(path: &Path) -> bool {
+        path.join(identity::FILE).try_exists().is_ok_and(|it| !it)
     }
 
     /// Where it is.

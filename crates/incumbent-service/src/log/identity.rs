@@ -18,7 +18,7 @@ use super::refused::Refused;
 const MAGIC: [u8; 8] = *b"incu\r_id";
 /// The format. Magic, version and checksum stay where they are in every later one.
 const VERSION: u16 = 1;
-const FILE: &str = "identity";
+pub(super) const FILE: &str = "identity";
 /// How names of files begin that are there only when the directory was in use.
 const OURS: [&str; 5] = ["log-", "spare-", "snapshot-", "incoming-", "known"];
 /// Longer names of clusters are refused.
@@ -76,6 +76,12 @@ impl Owner {
             return Err(Refused::OtherNode { belongs_to: *node, wanted_for: identity.node });
         }
         Ok(owner)
+    }
+
+    /// Whether the directory is anybody's.
+    pub(super) fn is_there(disk: &impl Disk) -> Result<bool, Refused> {
+        let names = disk.names().map_err(|error| Refused::unusable("the directory", "list", &error))?;
+        Ok(names.iter().any(|it| it == FILE))
     }
 
     /// Notes that the directory was opened once more. It counts only when that is on the disk.

@@ -49,7 +49,7 @@ pub use self::reader::Reader;
 use self::reader::Shared;
 use self::record::{HEAD_LENGTH, Kind, Place, RECORD_HEAD_LENGTH, RecordHead, SegmentHead, encode_vote, record_length};
 pub use self::refused::{Damage, Failure, Refused, Unreadable};
-use self::segments::Segments;
+use self::segments::{Segment, Segments};
 pub use self::snapshot::{Arrived, Incoming, PIECE_LENGTH_MAX, Rejected, Snapshot, SnapshotReader, SnapshotWriter, Snapshots};
 
 /// Who wrote a directory: drawn when it was made, and never again. The same as that of a peer's archive.
@@ -188,7 +188,7 @@ impl<D: Disk> Log<D> {
         disk.sync_names().map_err(|error| Refused::unusable("the directory", "sync", &error))?;
         let known = known::read(&*disk, owner.directory)?;
         let snapshots = Snapshots::open(Arc::clone(&disk))?;
-        let found = recovery::recover(&*disk, owner.directory)?;
+        let found = recovery::recover(&*disk, owner.directory, options)?;
         let (tail, contents) = (found.tail, found.contents);
         let snapshot = snapshots.latest();
         let base = contents.base().index;
@@ -409,8 +409,8 @@ impl<D: Disk> Log<D> {
                 }
                 chunk_from = self.buffer.len();
                 (chunk_at, plan.tail) = (0, HEAD_LENGTH as u32);
-                let sequence = self.segments.upcoming(plan.segments_begun).sequence;
-                let head = SegmentHead { sequence, life: self.life, synced: self.synced, follows, summary };
+                let Segment { sequence, length, .. } = *self.segments.upcoming(plan.segments_begun);
+                let head = SegmentHead { sequence, life: self.life, synced: self.synced, follows, summary, length };
                 self.buffer.extend(head.encode(self.shared.directory));
             }
             let segment = self.segments.upcoming(plan.segments_begun);
@@ -519,6 +519,11 @@ impl<'a> Record<'a> {
             }
         }
     }
+}
+
+/// Whether there is nothing in a directory yet that says whose it is.
+pub(crate) fn is_nobodys(disk: &impl Disk) -> Result<bool, Refused> {
+    Owner::is_there(disk).map(|it| !it)
 }
 
 const SEGMENT_PREFIX: &str = "log-";

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   segment  head (one sector) │ record │ record │ … │ whatever was there before
-//!   head     magic, version, crc32c, directory, sequence, life, synced, where the last segment ended, summary of all before
+//!   head     magic, version, crc32c, directory, sequence, life, synced, where the last segment ended, summary of all before, length of the segment
 //!   record   crc32c, kind and length, life, synced, index, term, content, zeros up to a multiple of 8
 //! ```
 //!
@@ -167,6 +167,9 @@ pub(super) struct SegmentHead {
     /// Where the segment before this one ended.
     pub(super) follows: Place,
     pub(super) summary: Summary,
+    /// What the file had when the segment was begun, which is all it ever has: a shorter one was cut off, with whatever stood there. 0 in a head that was written
+    /// before lengths were; those who wrote such heads pass over this one.
+    pub(super) length: u32,
 }
 
 /// Why bytes are no head.
@@ -187,6 +190,7 @@ impl SegmentHead {
             rest.extend(number.to_le_bytes());
         }
         rest.extend(encode_vote(state.vote));
+        rest.extend(self.length.to_le_bytes());
         let mut bytes = [0; HEAD_LENGTH];
         bytes[14..14 + rest.len()].copy_from_slice(&rest);
         seal(MAGIC, VERSION, &mut bytes);
@@ -206,10 +210,11 @@ impl SegmentHead {
         let (sequence, life, synced, follows) = (reader.u32()?, reader.u64()?, Place(reader.u64()?), Place(reader.u64()?));
         let (base, last) = (Mark { index: reader.u64()?, term: reader.u64()? }, reader.u64()?);
         let state = HardState { term: reader.u64()?, commit: reader.u64()?, vote: decode_vote(reader.take(VOTE_LENGTH)?)? };
+        let length = reader.u32()?;
         if base.index > last || last > INDEX_MAX {
             return None;
         }
-        Some(SegmentHead { sequence, life, synced, follows, summary: Summary { base, last, state } })
+        Some(SegmentHead { sequence, life, synced, follows, summary: Summary { base, last, state }, length })
     }
 }
 
@@ -303,7 +308,8 @@ mod tests {
         codec.encode(&mut record, 512, &ENTRY, b"all of it counts");
         let state = HardState { term: 4, vote: Some(NodeId(0)), commit: 9 };
         let summary = Summary { base: Mark { index: 3, term: 1 }, last: 8, state };
-        let head = SegmentHead { sequence: 5, life: 1, synced: Place::new(4, 600), follows: Place::new(4, 700), summary };
+        let (synced, follows) = (Place::new(4, 600), Place::new(4, 700));
+        let head = SegmentHead { sequence: 5, life: 1, synced, follows, summary, length: 4096 };
         let encoded = head.encode([1; 16]);
         assert_eq!(SegmentHead::decode(&encoded, [1; 16]), Ok(head));
         assert_eq!(SegmentHead::decode(&encoded, [2; 16]), Err(NoHead::Unknown));

@@ -5,6 +5,7 @@
 //!
 //! **The insight.** Every record says up to where the log was safe when it was written (`synced`), and when nothing more is to be written a seal says it once more. So all that lies
 //! behind the end is searched, at every place where a record could begin: one that says that more was safe than can be read is the proof of damage.
+//! And a segment has all its length before anything in it is confirmed, and says what that is: one that is shorter was cut off, whatever it still holds.
 //! What remains undecided is damage to the very last batch in the moment between its sync and the write-back of its seal.
 
 use std::collections::BTreeMap;
@@ -15,7 +16,7 @@ use super::contents::{Change, Contents, Slot};
 use super::disk::{self, Disk, DiskFile};
 use super::record::{Codec, HEAD_LENGTH, INDEX_MAX, Kind, NoHead, Place, RecordHead, SegmentHead, decode_vote, record_length};
 use super::refused::{Damage, Refused};
-use super::{DirectoryId, HardState, Mark, segment_name, segment_sequence};
+use super::{DirectoryId, HardState, Mark, Options, segment_name, segment_sequence, segments};
 
 /// A log as it was found.
 pub(super) struct Found<F> {
@@ -36,13 +37,26 @@ struct Opened<F> {
     file: Arc<F>,
     /// None if the segment was never begun, or its head is damaged.
     head: Option<SegmentHead>,
+    length: u32,
+}
+
+impl<F> Opened<F> {
+    /// How long it must be, if it is shorter. One that was not begun holds nothing that could have been cut off.
+    fn cut_from(&self, options: Options) -> Option<u32> {
+        let whole = match self.head?.length {
+            // Written before heads said it, when every node made them as long as it makes them now.
+            0 => segments::length_of(self.sequence, options),
+            length => length,
+        };
+        (self.length < whole).then_some(whole)
+    }
 }
 
 /// The segments of a log, and names of files that nobody needs.
 type Listed<F> = (Vec<Opened<F>>, Vec<String>);
 
 /// Reads the log of `directory`. Changes nothing; but what was read is safe afterwards.
-pub(super) fn recover<D: Disk>(disk: &D, directory: DirectoryId) -> Result<Found<D::File>, Refused> {
+pub(super) fn recover<D: Disk>(disk: &D, directory: DirectoryId, options: Options) -> Result<Found<D::File>, Refused> {
     let (segments, stray) = open_segments(disk, directory)?;
     let first = segments.first().ok_or_else(|| Refused::Gone { what: "the log".to_owned() })?;
     let Some(head) = first.head else {
@@ -60,6 +74,12 @@ pub(super) fn recover<D: Disk>(disk: &D, directory: DirectoryId) -> Result<Found
         }
     };
     let behind = search(&segments, number, Some((tail, &bytes)), directory)?;
+    if let Some((segment, whole)) = segments.iter().find_map(|it| Some((it, it.cut_from(options)?))) {
+        let length = segment.length;
+        let what = format!("it has {length} bytes and had {whole}: it was cut off");
+        let damage = Damage::of(&segment_name(segment.sequence), length.into(), what);
+        return Err(Refused::Damaged(behind.with(&walk.contents).complete(damage)));
+    }
     if behind.synced > tail {
         let what = format!("entries up to {} or more were confirmed", behind.seen_through.max(walk.contents.last()));
         let damage = Damage::of(&segment_name(tail.sequence()), tail.offset().into(), what);
@@ -93,9 +113,9 @@ fn open_segments<D: Disk>(disk: &D, directory: DirectoryId) -> Result<Listed<D::
         let file = disk.open(&name).map_err(unusable)?;
         let mut bytes = [0; HEAD_LENGTH];
         let length = file.length().map_err(unusable)?;
-        if length < HEAD_LENGTH as u64 || u32::try_from(length).is_err() {
+        let Some(length) = u32::try_from(length).ok().filter(|it| *it as usize >= HEAD_LENGTH) else {
             return Err(Refused::damaged(&name, length, format!("it has {length} bytes: it was cut off, or is no segment")));
-        }
+        };
         file.read_at(&mut bytes, 0).map_err(unusable)?;
         let head = match SegmentHead::decode(&bytes, directory) {
             // Of its former use: it was to be the next, and was not begun.
@@ -104,7 +124,7 @@ fn open_segments<D: Disk>(disk: &D, directory: DirectoryId) -> Result<Listed<D::
             Err(NoHead::Unknown) => None,
             Err(NoHead::Newer(version)) => return Err(Refused::Newer { file: name, version }),
         };
-        segments.push(Opened { sequence, file: Arc::new(file), head });
+        segments.push(Opened { sequence, file: Arc::new(file), head, length });
     }
     Ok((segments, stray))
 }

@@ -198,13 +198,19 @@ impl<F: DiskFile> Segment<F> {
     }
 }
 
+/// How long a segment is made.
+pub(super) fn length_of(sequence: u32, options: Options) -> u32 {
+    if sequence == 1 { options.segment_length.min(FIRST_LENGTH) } else { options.segment_length }
+}
+
 /// Makes the first segment of a new log. What was left of an earlier attempt is overwritten: nobody was told of it.
 pub(super) fn make_first(disk: &impl Disk, directory: DirectoryId, options: Options) -> io::Result<()> {
-    let length = options.segment_length.min(FIRST_LENGTH);
+    let length = length_of(1, options);
     let file = disk.create(MAKING, length.into())?;
     let mut bytes = vec![0; length as usize];
     let start = Place::new(1, HEAD_LENGTH as u32);
-    let head = SegmentHead { sequence: 1, life: 0, synced: start, follows: Place::default(), summary: Summary::default() };
+    let (follows, summary) = (Place::default(), Summary::default());
+    let head = SegmentHead { sequence: 1, life: 0, synced: start, follows, summary, length };
     bytes[..HEAD_LENGTH].copy_from_slice(&head.encode(directory));
     file.write_at(&bytes, 0)?;
     file.sync()?;

@@ -517,14 +517,16 @@ impl<F: DiskFile> Frames<F> {
     /// Which one it is, if it is whole.
     fn whole(&mut self) -> Result<Snapshot, Wrong> {
         let (mark, _) = self.head()?;
-        let mut last = FrameKind::Head;
         while let Some((kind, _)) = self.next()? {
-            last = kind;
+            match kind {
+                FrameKind::Head | FrameKind::Piece => {}
+                FrameKind::End if self.offset < self.length => {
+                    return Err(Wrong::Damaged(self.offset, "there is more behind its end, which does not belong to it"));
+                }
+                FrameKind::End => return Ok(Snapshot { mark, length: self.offset, checksum: self.checksum }),
+            }
         }
-        if last != FrameKind::End {
-            return Err(Wrong::Damaged(self.length, "it is cut off"));
-        }
-        Ok(Snapshot { mark, length: self.offset, checksum: self.checksum })
+        Err(Wrong::Damaged(self.length, "it is cut off"))
     }
 }
 

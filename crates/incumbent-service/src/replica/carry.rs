@@ -4,7 +4,7 @@ use incumbent_protocol::protocol::NodeId;
 use incumbent_protocol::time::Instant;
 
 use super::engine::{Outgoing, Turn};
-use super::exchange::{ClusterTime, Committed, Content, Effect, Entry, Index, Item, Lane, Mark, Snapshot, Write};
+use super::exchange::{ClusterTime, Committed, Content, Effect, Entry, Halt, Index, Item, Lane, Mark, Snapshot, Write};
 use super::letter::{self, Ask, Body, Returned, Tell};
 use super::{LOG_LENGTHS_WHILE_SENDING, Replica, Unsafe, content, fitness};
 
@@ -119,7 +119,7 @@ impl Replica {
             let index = entry.index;
             let Some(content) = self.read_content(&entry, &mut news) else {
                 out.push(Effect::Commit(committed));
-                out.push(Effect::Halt { index });
+                out.push(Effect::Halt { index, why: Halt::Unreadable });
                 self.halted = true;
                 return;
             };

@@ -230,10 +230,24 @@ pub enum Effect {
         /// The members.
         roll: Roll,
     },
-    /// The log says what this program cannot read: it must not go on, and does not.
+    /// It must not go on, and does not.
     Halt {
-        /// Where.
+        /// The entry that it must not go beyond.
         index: Index,
+        /// Why.
+        why: Halt,
+    },
+}
+
+/// Why a node must not go on.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Halt {
+    /// The log says what this program cannot read.
+    Unreadable,
+    /// A leader has another entry where this node has a decided one: a majority has lost what it had acknowledged.
+    Contradicted {
+        /// The leader.
+        by: NodeId,
     },
 }
 

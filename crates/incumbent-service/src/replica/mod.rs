@@ -69,15 +69,15 @@ use incumbent_protocol::time::Instant;
 use self::carry::{give_back, send, tell};
 use self::engine::{Engine, Outgoing, Successor};
 use self::fitness::Fitness;
-use self::letter::{Body, Forward, Returned, Tell};
+use self::letter::{Body, Forward, Kind, Raft, Returned, Tell};
 use self::proposals::Proposals;
 use self::reads::Reads;
 use self::streams::{Ended, Stored, Streams};
 use self::tempo::Tempo;
 
 pub use self::exchange::{
-    ClusterTime, Committed, Content, Effect, Entry, Extent, Health, Index, Input, Item, Lane, Mark, Place, Reason, Recovered,
-    Role, Snapshot, Step, Tag, Vote, Write,
+    ClusterTime, Committed, Content, Effect, Entry, Extent, Halt, Health, Index, Input, Item, Lane, Mark, Place, Reason,
+    Recovered, Role, Snapshot, Step, Tag, Vote, Write,
 };
 pub use self::letter::{LETTER_BYTES_MAX, Promise, promise};
 pub use self::origin::Origin;
@@ -373,6 +373,11 @@ impl Replica {
                 if !self.tempo.may_hear(now, from, &raft, &self.engine) || self.overfills(&raft) {
                     return;
                 }
+                if let Some(index) = self.contradicted(&raft) {
+                    out.push(Effect::Halt { index, why: Halt::Contradicted { by: from } });
+                    self.halted = true;
+                    return;
+                }
                 // What is unfit is as if it had been lost.
                 if self.engine.receive(from, &raft).is_ok() {
                     self.fitness.on_told(from, raft.slow_ms);
@@ -409,6 +414,18 @@ impl Replica {
                 }
             }
         }
+    }
+
+    /// Which decided entry of ours a leader denies. None can, as long as nobody loses what it has acknowledged: a leader has all that is decided. One that does was elected by nodes whose disks have forgotten,
+    /// and the engine would take our word for it that we have all that it has: two nodes would give two answers for ever, and nobody would notice.
+    fn contradicted(&self, raft: &Raft) -> Option<Index> {
+        if raft.kind != Kind::Append as i32 || raft.term < self.engine.term().0 {
+            return None;
+        }
+        let commit = self.engine.commit();
+        let told = (raft.index..).zip([raft.log_term].into_iter().chain(raft.entries.iter().map(|it| it.term)));
+        let mut decided = told.take_while(|(index, _)| *index <= commit);
+        decided.find(|(index, term)| self.engine.term_at(*index).is_some_and(|own| own.0 != *term)).map(|(index, _)| index)
     }
 
     fn on_forward(&mut self, from: NodeId, forward: Forward, out: &mut Vec<Effect>) {

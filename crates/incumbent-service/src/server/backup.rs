@@ -97,18 +97,28 @@ pub struct Restored {
 
 /// Why nothing was restored. Each says what to do; no directory was made or changed.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct NotRestored(pub String);
+pub enum NotRestored {
+    /// The system does not give or take a file.
+    File(String),
+    /// The file is no backup that is whole, or what is wanted cannot be.
+    Wrong(String),
+}
 
 impl fmt::Display for NotRestored {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        let (NotRestored::File(what) | NotRestored::Wrong(what)) = self;
+        f.write_str(what)
     }
 }
 
 impl std::error::Error for NotRestored {}
 
+fn not_given<T>(why: impl Into<String>) -> Result<T, NotRestored> {
+    Err(NotRestored::File(why.into()))
+}
+
 fn not<T>(why: impl Into<String>) -> Result<T, NotRestored> {
-    Err(NotRestored(why.into()))
+    Err(NotRestored::Wrong(why.into()))
 }
 
 /// Makes the directory of a node of a new cluster, which begins with what is in a backup. The directory must not be there, or be empty.
@@ -117,15 +127,15 @@ fn not<T>(why: impl Into<String>) -> Result<T, NotRestored> {
 /// If the file is no backup, damaged, cut off or of a later release; if the directory is in use; or if what is wanted cannot be.
 pub fn restore(file: &Path, directory: &Path, wanted: &Restoration) -> Result<Restored, NotRestored> {
     let Restoration { cluster, node, members, above, log } = wanted;
-    let roll =
-        Roll::of(members.iter().copied()).map_err(|bad| NotRestored(format!("these members make no cluster ({bad:?})")))?;
+    let roll = Roll::of(members.iter().copied())
+        .map_err(|bad| NotRestored::Wrong(format!("these members make no cluster ({bad:?})")))?;
     if !roll.voters().contains(node) {
         return not(format!("node {node} is not among the members that the cluster shall begin with: name all of them"));
     }
     if roll.voters().len() != members.len() {
         return not("a member is named twice: give each its own number");
     }
-    check_name(cluster).map_err(NotRestored)?;
+    check_name(cluster).map_err(NotRestored::Wrong)?;
     check_vacant(directory)?;
     let (label, mut store) = read(file)?;
     if *cluster == label.cluster {
@@ -154,15 +164,20 @@ fn check_vacant(directory: &Path) -> Result<(), NotRestored> {
             Ok(())
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(error) => not(format!("{shown} cannot be read: {error}")),
+        Err(error) => not_given(format!("{shown} cannot be read: {error}")),
     }
 }
 
 /// The label and the store of a backup.
 fn read(file: &Path) -> Result<(Label, Store), NotRestored> {
     let name = file.display().to_string();
-    let damaged = |why: String| NotRestored(format!("{why}: take another backup, or use another copy of this one"));
-    let opened = File::open(file).map_err(|error| NotRestored(format!("{name} cannot be read: {error}")))?;
+    let damaged = |why: String| NotRestored::Wrong(format!("{why}: take another backup, or use another copy of this one"));
+    let unread = |error: std::io::Error| NotRestored::File(format!("{name} cannot be read: {error}"));
+    let opened = File::open(file).map_err(unread)?;
+    // It can be opened, and says only when it is read that it is none.
+    if opened.metadata().map_err(unread)?.is_dir() {
+        return not_given(format!("{name} is a directory: name a file that `incumbent cluster snapshot` has written"));
+    }
     let mut reader = match SnapshotReader::<Folder>::of(opened.into(), &name) {
         Ok(reader) => reader,
         Err(Rejected::Newer(version)) => {
@@ -174,7 +189,7 @@ fn read(file: &Path) -> Result<(Label, Store), NotRestored> {
             ));
         }
         Err(Rejected::Damaged(damage)) => return Err(damaged(damage.to_string())),
-        Err(Rejected::Failed(failure)) => return not(format!("{name} cannot be read: {failure}")),
+        Err(Rejected::Failed(failure)) => return not_given(format!("{name} cannot be read: {failure}")),
     };
     let label = reader.context().strip_prefix(MAGIC).and_then(|it| Label::decode(it).ok());
     let Some(label) = label else {
@@ -188,10 +203,10 @@ fn begin_anew(store: &mut Store, label: &Label, above: u64) -> Result<(), NotRes
     // Where the old members were is of no use.
     let erased =
         store.apply(Stamp { at: store.now(), wall_ms: label.wall_ms }, Request::of(members::erase_all()), &mut Vec::new());
-    erased.map_err(|refusal| NotRestored(refusal.to_string()))?;
+    erased.map_err(|refusal| NotRestored::Wrong(refusal.to_string()))?;
     let incarnation = store.incarnation();
     store.begin_anew(label.wall_ms, above).map_err(|_| {
-        NotRestored(format!(
+        NotRestored::Wrong(format!(
             "there is no incarnation above {incarnation} whose tokens are greater: begin an empty cluster, give its elections new names, and copy what is needed from the keys"
         ))
     })
@@ -213,7 +228,7 @@ fn make(directory: &Path, identity: &Identity, options: Options, birth: &Snapsho
         // An empty directory makes way; one that is not does not.
         fs::rename(&unfinished, directory)
             .and_then(|()| File::open(parent)?.sync_all())
-            .map_err(|error| NotRestored(format!("{} cannot be put in its place: {error}", directory.display())))
+            .map_err(|error| NotRestored::File(format!("{} cannot be put in its place: {error}", directory.display())))
     });
     if made.is_err() {
         // Of no use to anybody; if it stays, the next one says so.
@@ -223,7 +238,8 @@ fn make(directory: &Path, identity: &Identity, options: Options, birth: &Snapsho
 }
 
 fn fill(unfinished: &Path, identity: &Identity, options: Options, birth: &Snapshot, store: &Store) -> Result<(), NotRestored> {
-    let failed = |what: &str, why: &dyn fmt::Display| NotRestored(format!("{} cannot be {what}: {why}", unfinished.display()));
+    let failed =
+        |what: &str, why: &dyn fmt::Display| NotRestored::File(format!("{} cannot be {what}: {why}", unfinished.display()));
     let folder = Folder::open(unfinished).map_err(|why| failed("made", &why))?;
     let (mut log, _) = Log::open(folder, identity, options).map_err(|why| failed("made", &why))?;
     opening::be_born(&mut log, birth, store).map_err(|why| failed("written", &why))?;

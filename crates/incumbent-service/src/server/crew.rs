@@ -346,6 +346,7 @@ impl<D: Disk> Mate<D> {
     /// With the wheel or at the disk, until there is nothing left to do.
     fn serve(self, mut place: Place) {
         let _alarm = Alarm(self.reports.clone());
+        let _last_word = LastWord(&self.crew);
         loop {
             place = match place {
                 Place::Wheel(wheel) => self.at_the_wheel(wheel),
@@ -444,6 +445,17 @@ impl<D: Disk> Mate<D> {
     fn tell(&self, report: Option<Report>) {
         if let Some(report) = report {
             let _ = self.reports.send(report);
+        }
+    }
+}
+
+/// Whoever waits for the end does so even if a thread has come to an end that it was not meant to.
+struct LastWord<'a>(&'a Crew);
+
+impl Drop for LastWord<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.finish();
         }
     }
 }
@@ -557,6 +569,19 @@ mod tests {
         });
         sim.crash(Loss::Everything);
         assert_eq!(open(&sim).reader().last(), 1);
+    }
+
+    #[test]
+    fn nobody_waits_for_ever_for_a_thread_that_has_panicked() {
+        let (said, _reports) = mpsc::unbounded_channel();
+        let (disk, mate) = alone(&SimDisk::new(1), said);
+        let steered = thread::spawn(move || {
+            let outer = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+            // No runtime runs inside of another.
+            outer.block_on(async { steer(mate, std::future::pending()) });
+        });
+        steered.join().expect_err("it has panicked");
+        disk.end().wait();
     }
 
     #[test]

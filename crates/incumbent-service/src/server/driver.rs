@@ -38,6 +38,7 @@ use super::keeper::{self, Keeper};
 use super::members::{self, Book, Members};
 use super::opening::{self, Opened};
 use super::readers::Readers;
+use super::rehearsal;
 use super::steward::Steward;
 use super::tally::Tally;
 use super::tracer::{Condition, Leaderships, Tracer};
@@ -232,18 +233,8 @@ impl Driver {
             known: found.known.iter().map(to_peer).collect(),
         };
         let switchboard = Switchboard::open(lines, arrivals_in).await.map_err(|why| NotStarted::Lines(why.to_string()))?;
-        let clients = match &config.clients {
-            Some(address) => Some(TcpListener::bind(address).await.map_err(|error| {
-                NotStarted::Clients(format!(
-                    "clients cannot be served at {address}: {error}; name another address or free this one"
-                ))
-            })?),
-            None => None,
-        };
+        let clients = rehearsal::listen_to_clients(&config).await?;
         let clients_address = clients.as_ref().map(TcpListener::local_addr).transpose().map_err(system)?;
-        if let Some(address) = clients_address {
-            config.admission.check(address.ip()).map_err(NotStarted::Exposed)?;
-        }
         let guard = Guard::read(&config.admission).map_err(NotStarted::Clients)?;
         let addresses = Addresses { peers: switchboard.local_address(), clients: clients_address };
         let keeper = Keeper::start(log.snapshots(), log.reader(), reports_in.clone()).map_err(system)?;
@@ -591,7 +582,9 @@ impl Driver {
     }
 
     fn not_now(&self, why: Why) -> NotNow {
-        NotNow { why, leader: self.role.leader }
+        // Who cannot do it is not the one to ask.
+        let leader = self.role.leader.filter(|it| why != Why::ReadOnly || *it != self.me);
+        NotNow { why, leader }
     }
 
     // What the replica wants.
@@ -647,7 +640,7 @@ impl Driver {
                 self.is_member = roll.contains(self.me);
                 self.look_around();
             }
-            Effect::Halt { index } => self.halt(index),
+            Effect::Halt { index, why } => self.halt(index, why),
         }
     }
 

@@ -95,6 +95,8 @@ impl fmt::Display for NotNow {
             Why::NotLeading => "it is for the node that leads: ask that one",
             Why::Superseded => "another node has taken over: try again",
             Why::Full => "too much waits already: try again, more slowly",
+            // Without a leader but this node there is nobody else who would do it.
+            Why::ReadOnly if self.leader.is_none() => "the disk of this node is full, and it only answers questions: make room",
             Why::ReadOnly => "the disk of this node is full, and it only answers questions: make room, or ask another node",
             Why::Closing => "this node is closing: ask another",
         })?;

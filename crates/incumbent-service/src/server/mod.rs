@@ -48,6 +48,7 @@ mod lobby;
 mod members;
 mod opening;
 mod readers;
+mod rehearsal;
 mod steward;
 mod tally;
 #[cfg(test)]
@@ -83,7 +84,7 @@ pub use self::handle::{
 pub use self::members::{Member, Members, RESERVED, is_reserved};
 pub(crate) use self::tally::Tally;
 pub use self::tls::{Admission, ServerTls};
-use crate::log::{Disk, Folder};
+use crate::log::{self, Disk, Folder};
 use crate::replica::{Extent, Index, Mark};
 
 /// What this program calls itself to others.
@@ -110,13 +111,23 @@ impl Node {
     /// Opens the directory, recovers the store, binds the address, and begins to vote, follow and serve. Blocks for as long as the disk needs.
     pub fn start(config: Config) -> Result<Node, NotStarted> {
         config.check()?;
+        if Folder::is_nobodys(&config.directory) {
+            rehearsal::rehearse(&config)?;
+        }
         let folder = Folder::open(&config.directory).map_err(NotStarted::Directory)?;
-        Node::start_on(folder, config)
+        Node::begin(folder, config)
     }
 
     /// The same on another disk than the directory that is told: a simulated one.
     pub fn start_on<D: Disk>(disk: D, config: Config) -> Result<Node, NotStarted> {
         config.check()?;
+        if log::is_nobodys(&disk).map_err(NotStarted::Directory)? {
+            rehearsal::rehearse(&config)?;
+        }
+        Node::begin(disk, config)
+    }
+
+    fn begin<D: Disk>(disk: D, config: Config) -> Result<Node, NotStarted> {
         let (life, lives) = oneshot::channel();
         let (started, starts) = mpsc::channel();
         let (ends, over) = mpsc::channel();

@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use incumbent_protocol::chance::Chance;
 use incumbent_protocol::protocol::{NodeId, Term};
-use incumbent_service::replica::{Effect, Input};
+use incumbent_service::replica::{Effect, Halt, Input};
 
 use super::settings;
 use super::world::{Event, MILLISECOND, World};
@@ -72,6 +72,33 @@ fn no_bytes_make_a_replica_panic() {
             }
         }
     }
+}
+
+/// The others have lost what they had acknowledged, and elected one of themselves: then it is not for this node to go on beside them with another past.
+#[test]
+fn a_node_whose_decided_entries_a_leader_denies_goes_no_further() {
+    let mut world = World::new(5, 3, 1, settings());
+    world.schedule(0, Event::Operate);
+    assert!(world.until(5_000 * MILLISECOND, |it| it.leader().is_some_and(|(leader, _)| it.handed(leader) > 8)));
+    let (leader, term) = world.leader().expect("just seen");
+    let term = u8::try_from(term.0).expect("few elections so far") + 1;
+    // An append of a later leader, after the entry `index` of the term `of`.
+    let append = |index: u8, of: u8| {
+        let raft = [0x08, 1, 0x10, term, 0x18, of, 0x20, index];
+        Bytes::from([&[0x0a, raft.len() as u8][..], &raft].concat())
+    };
+    let now = world.now;
+    let halts = |world: &mut World, bytes: Bytes| {
+        let (clock, mut effects) = (world.node(leader).clock(now), Vec::new());
+        let from = if leader == NodeId(1) { NodeId(2) } else { NodeId(1) };
+        let replica = world.node(leader).replica.as_mut().expect("it runs");
+        replica.step(clock, [Input::Receive { from, bytes }], &mut effects);
+        effects.iter().any(|it| matches!(it, Effect::Halt { index: 5, why: Halt::Contradicted { by } } if *by == from))
+    };
+    let own = term - 1;
+    assert!(!halts(&mut world, append(5, own)), "it agrees");
+    assert!(!halts(&mut world, append(200, term)), "what is not there yet cannot be denied");
+    assert!(halts(&mut world, append(5, term)));
 }
 
 #[test]

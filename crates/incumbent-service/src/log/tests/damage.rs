@@ -163,6 +163,61 @@ fn c45_damage_in_the_middle_is_refused_with_what_is_whole_and_nothing_is_changed
 }
 
 #[test]
+fn c45_a_segment_that_was_cut_off_anywhere_is_refused_also_where_a_record_ends() {
+    let (disk, model) = written();
+    let names = segments_of(&disk);
+    let (not_begun, begun) = names.split_last().unwrap();
+    for (name, length) in begun.iter().flat_map(|name| (0..4096).step_by(8).map(move |length| (name, length))) {
+        let cut = disk.copy();
+        cut.change(name, |bytes| bytes.truncate(length));
+        let damage = damage_of(cut);
+        assert_eq!((&damage.file, damage.offset), (name, length as u64), "{damage}");
+        assert!(damage.what.contains("it was cut off"), "{damage}");
+    }
+    // Nothing was in it, so nothing is lost.
+    for length in [512, 1000, 2048] {
+        let cut = disk.copy();
+        cut.change(not_begun, |bytes| bytes.truncate(length));
+        let (mut log, _) = open(cut.clone()).unwrap();
+        assert_eq!(Model::of(&log), model);
+        let last = model.last();
+        log.write(&entries(last + 1..=last + 20, 2, 300)).unwrap();
+        log.sync().unwrap();
+        drop(log);
+        cut.crash(Loss::Everything);
+        assert_eq!(open(cut).unwrap().1.last, last + 20);
+    }
+}
+
+#[test]
+fn c45_the_last_of_a_log_is_missed_whatever_was_cut_off_with_it() {
+    let disk = SimDisk::new(1);
+    let open = |disk: SimDisk| Log::open(disk, &identity(), Options::default());
+    let (mut log, _) = open(disk.clone()).unwrap();
+    for index in 1..=40 {
+        log.write(&[entry(index, 1, 150)]).unwrap();
+        log.sync().unwrap();
+    }
+    drop(log);
+    // As lengths were not written once: then segments have the length that they are made with.
+    let older = disk.copy();
+    older.change("log-00000001", |bytes| {
+        let mut head = bytes[..HEAD_LENGTH].to_vec();
+        head[106..110].fill(0);
+        record::seal(*b"incu\rlog", record::VERSION, &mut head);
+        bytes[..HEAD_LENGTH].copy_from_slice(&head);
+    });
+    assert_ne!(older.bytes("log-00000001"), disk.bytes("log-00000001"));
+    for disk in [disk, older] {
+        assert_eq!(open(disk.copy()).unwrap().1.last, 40);
+        disk.change("log-00000001", |bytes| bytes.truncate(4096));
+        let refused = open(disk).map(|it| it.1).unwrap_err();
+        assert!(matches!(&refused, Refused::Damaged(damage) if damage.offset == 4096 && damage.whole_through < 40), "{refused}");
+        assert!(refused.to_string().contains("it has 4096 bytes and had 524288"), "{refused}");
+    }
+}
+
+#[test]
 fn c45_damage_is_found_when_an_entry_is_read_too() {
     let disk = SimDisk::new(1);
     let (mut log, _) = open(disk.clone()).unwrap();

@@ -15,7 +15,7 @@ use incumbent_store::store::Store;
 use tokio::sync::oneshot;
 
 use super::{Driver, wall_ms};
-use crate::replica::{ClusterTime, Committed, Content, Index, Input, Item, Roll, Snapshot, Tag};
+use crate::replica::{ClusterTime, Committed, Content, Halt, Index, Input, Item, Roll, Snapshot, Tag};
 use crate::server::backup::Label;
 use crate::server::config::WORK_MAX;
 use crate::server::desk::{self, Asker};
@@ -104,7 +104,7 @@ impl Driver {
 
     fn apply(&mut self, index: Index, at: ClusterTime, item: &Item, events: &mut Vec<Arc<Event>>) -> Option<Done> {
         let Ok((result, revision)) = apply::apply(&mut self.store, at, &item.payload, events) else {
-            self.halt(index);
+            self.halt(index, Halt::Unreadable);
             return None;
         };
         let tag = item.tag?;
@@ -180,9 +180,14 @@ impl Driver {
         }
     }
 
-    pub(super) fn halt(&mut self, index: Index) {
-        self.end = Some(End::Broken(format!(
-            "entry {index} of the log was written by a later release, or is damaged: start this node with the release of the others"
-        )));
+    pub(super) fn halt(&mut self, index: Index, why: Halt) {
+        self.end = Some(End::Broken(match why {
+            Halt::Unreadable => format!(
+                "entry {index} of the log was written by a later release, or is damaged: start this node with the release of the others"
+            ),
+            Halt::Contradicted { by } => format!(
+                "node {by} leads without entry {index}, which is decided here: a majority of the nodes has lost what it had acknowledged; keep this directory, stop the others, and restore the cluster from it or from a backup"
+            ),
+        }));
     }
 }

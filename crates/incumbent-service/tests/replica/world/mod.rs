@@ -651,7 +651,7 @@ impl World {
                 }
             }
             Effect::Members { index, roll } => self.oracle.on_members(id, index, &roll)?,
-            Effect::Halt { index } => return Err(format!("{id} cannot read entry {index}")),
+            Effect::Halt { index, why } => return Err(format!("{id} halts at entry {index}: {why:?}")),
         }
         Ok(())
     }
@@ -763,6 +763,6 @@ fn fold_effect(hash: u64, effect: &Effect) -> u64 {
         Effect::Install(snapshot) => fold(hash, &[11, snapshot.index]),
         Effect::Role(role) => fold(hash, &[12, role.term.0, u64::from(role.leads)]),
         Effect::Members { index, .. } => fold(hash, &[13, *index]),
-        Effect::Halt { index } => fold(hash, &[14, *index]),
+        Effect::Halt { index, .. } => fold(hash, &[14, *index]),
     }
 }
