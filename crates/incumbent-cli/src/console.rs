@@ -33,6 +33,15 @@ pub(crate) async fn reader_gone() {
     }
 }
 
+/// What others have written, on one line: a line break or a command to the terminal in it is shown, and not obeyed.
+pub(crate) fn on_one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if letter.is_control() { line.extend(letter.escape_default()) } else { line.push(letter) }
+    }
+    line
+}
+
 /// In which form a command prints its result. Every command that has something to parse takes it.
 #[derive(clap::Args, Debug, Clone, Copy)]
 pub(crate) struct Form {

@@ -5,6 +5,7 @@
 
 #![allow(clippy::print_stderr, reason = "the standard error is where this program speaks to people")]
 
+mod anew;
 mod arguments;
 mod console;
 mod exit;
@@ -47,7 +48,8 @@ fn main() -> ExitCode {
         return ended;
     }
     let is_run = words.get(1).is_some_and(|it| it == "run");
-    let arguments = match arguments::parse(&words) {
+    let understood = words.first().and_then(|name| anew::understood(name));
+    let arguments = match understood.map_or_else(|| arguments::parse(&words).map(|it| anew::begin(&words, it)), Ok) {
         Ok(arguments) => arguments,
         Err(answer) => {
             // Help and version come this way too. Whoever closed the pipe does not want to hear of it.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use incumbent_traces::{Source, Traces, Value, Wish};
+use serde::{Deserialize, Serialize};
 
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -10,7 +11,7 @@ use crate::failure::Failure;
 /// The variable by which whoever runs a program names it.
 const SERVICE_NAME: &str = "OTEL_SERVICE_NAME";
 
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Debug, Serialize, Deserialize)]
 #[command(next_help_heading = "Traces")]
 pub(crate) struct OtlpArguments {
     /// Send traces to this OpenTelemetry collector, by OTLP over HTTP: http://127.0.0.1:4318, or https beyond this machine; else OTEL_EXPORTER_OTLP_ENDPOINT
@@ -27,6 +28,11 @@ pub(crate) struct OtlpArguments {
 impl OtlpArguments {
     /// Traces if they are wanted, of the one of this name. A mistake in an option is refused; what stands in the environment may be meant for other programs, so a mistake there is said, and nothing is traced.
     pub(crate) fn start(&self, instance: String, more: Vec<(&'static str, Value)>) -> Result<Traces, Failure> {
+        // Also where nothing is traced: whoever names a collector later would find the mistake then, when the rest is right.
+        if let Some(share) = self.otlp_share.filter(|it| !(0.0..=1.0).contains(it)) {
+            let what = format!("--otlp-share: {share} is no share of traces: say a number from 0, none, to 1, all");
+            return Err(Failure::Engine { what, exit: Exit::Usage });
+        }
         let wish = Wish { endpoint: self.otlp.clone(), authority: self.otlp_ca.clone(), share: self.otlp_share };
         let collector = match wish.collector(|name| std::env::var(name).ok()) {
             Ok(Some(collector)) => collector,

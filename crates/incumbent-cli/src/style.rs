@@ -7,7 +7,7 @@ use std::fmt::{self, Display};
 use anstyle::{AnsiColor, Style};
 
 /// When to colour.
-#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub(crate) enum Colour {
     /// If the output is a terminal and the environment does not object
     Auto,

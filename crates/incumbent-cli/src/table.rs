@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::console::Console;
+use crate::console::{Console, on_one_line};
 
 /// How a column stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,7 +30,7 @@ pub(crate) struct Entry {
 
 impl Entry {
     pub(crate) fn new(text: impl Into<String>, tone: Tone) -> Entry {
-        Entry { text: text.into(), tone }
+        Entry { text: on_one_line(&text.into()), tone }
     }
 }
 

@@ -209,6 +209,8 @@ fn beyond_this_machine_there_is_tls_and_a_token_and_an_address_to_be_told_of() {
         let on = format!("incumbent://{clients}/?server-name=localhost&ca={}", authority.display());
         incumbent(&["cluster", "status", "--json"]).env("INCUMBENT_ON", on).env("INCUMBENT_PASSWORD", &root).output().unwrap()
     };
+    // It serves before it leads, if only for a moment.
+    eventually("it leads", || code(&trusting(certificates.authority())) == 0);
     let status = trusting(certificates.authority());
     assert_eq!(code(&status), 0, "{status:?}");
     let status: Value = serde_json::from_slice(&status.stdout).unwrap();
@@ -237,8 +239,12 @@ fn mistakes_are_told_in_one_line_and_nothing_is_made() {
         (serve(&["--peer-listen", "0.0.0.0:0"]), "--peer-advertise HOST:PORT"),
         (serve(&["--peers", "2@127.0.0.1:1,2@127.0.0.1:2"]), "node 2 is named twice"),
         (serve(&["--cluster", "a/b"]), "without slashes"),
+        (serve(&["--listen", "127.0.0.1:0", "--peer-listen", "127.0.0.1:0", "--tokens", "/nowhere/tokens"]), "/nowhere/tokens"),
+        (serve(&["--listen", "127.0.0.1:0", "--peer-listen", "127.0.0.1:0", "--peers", "2@192.0.2.1:1"]), "192.0.2.1:1"),
+        (serve(&["--tokens", "/nowhere/tokens", "--otlp-share", "2"]), "--otlp-share"),
+        (serve(&["--tokens", "/nowhere/tokens", "--otlp-share=-1"]), "--otlp-share"),
+        (serve(&["--tokens", "/nowhere/tokens", "--otlp-share", "nan"]), "--otlp-share"),
         (restore(garbage.to_str().unwrap(), "1", "2@127.0.0.1:1"), "is no backup"),
-        (restore("/nowhere/at-all", "1", "2@127.0.0.1:1"), "cannot be read"),
         (restore(garbage.to_str().unwrap(), "1", "1@127.0.0.1:1"), "named twice"),
         (incumbent(&["token", "new", "x"]).output().unwrap(), "--campaign PREFIX"),
         (incumbent(&["token", "new", "a b", "--admin", ""]).output().unwrap(), "\"a b\" is none"),
@@ -248,6 +254,10 @@ fn mistakes_are_told_in_one_line_and_nothing_is_made() {
         assert_eq!(code(&output), 2, "{told}");
         assert!(told.contains(word), "{told} should have {word:?}");
         assert_eq!(told.lines().filter(|it| it.contains("error:")).count(), 1, "{told}");
+    }
+    for (file, word) in [("/nowhere/at-all", "cannot be read"), ("/", "/ is a directory")] {
+        let unread = restore(file, "1", "2@127.0.0.1:1");
+        assert!(code(&unread) == 3 && said(&unread).contains(word) && !said(&unread).contains("this node ends"), "{unread:?}");
     }
     for words in [&["serve", "--advertise", "0.0.0.0:1"][..], &["cluster", "add", "2", "--peer", "10.0.0.1"]] {
         let output = incumbent(words).output().unwrap();

@@ -97,6 +97,12 @@ fn the_sql_of_elections_is_printed_for_those_who_may_run_it() {
 }
 
 #[test]
+fn a_schema_without_a_name_is_refused() {
+    let output = ends(&mut incumbent(&["engines", "--sql="]), 2);
+    assert!(text(&output.stderr).contains("a variable may be empty") && output.stdout.is_empty(), "{output:?}");
+}
+
+#[test]
 fn every_engine_that_can_be_opened_is_listed() {
     let document = json(&ends(&mut incumbent(&["engines", "--json"]), 0));
     let listed: Vec<&str> = document["engines"].as_array().unwrap().iter().map(|it| it["engine"].as_str().unwrap()).collect();
@@ -302,6 +308,40 @@ fn who_says_who_leads_and_how_many_wait() {
     assert!(text(&output.stdout).contains("web-2") && !text(&output.stdout).contains("web-1"));
 }
 
+/// What a leader publishes is others' text: it must not look like ours, nor speak to a terminal.
+#[test]
+fn what_others_have_written_stays_on_its_line() {
+    let url = files("forged");
+    let forged = "l1\n  token       999\u{1b}[31m";
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let election = Election::on(&url).name("billing").value(forged).build().await.unwrap();
+        let leadership = election.campaign().await.unwrap();
+        election.annotate(leadership.token(), "a\nb").await.unwrap();
+        for command in [&["who", "billing"][..], &["watch", "billing", "--count", "1"], &["history", "billing"]] {
+            let output = ends(&mut on(&url, command), 0);
+            let said = text(&output.stdout);
+            assert!(!said.contains('\u{1b}') && !said.contains("\n  token       999") && !said.contains("a\nb"), "{said}");
+        }
+        assert!(text(&ends(&mut on(&url, &["who", "billing"]), 0).stdout).contains("l1\\n"));
+        leadership.resign().await.unwrap();
+    });
+}
+
+/// Who gave up waiting may have changed something all the same.
+#[test]
+fn an_interrupted_wish_is_said_to_be_left() {
+    let url = files("interrupted");
+    let leader = Candidate::stands(&url, "web-1", Manners::Lingers);
+    leader.leads();
+    let mut command = on(&url, &["resign", "billing", "--json"]);
+    let asking = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    eventually("the wish lies there", || std::fs::exists(format!("{}/billing.wish", url.trim_start_matches("file:"))).unwrap());
+    kill_process(Pid::from_child(&asking), Signal::INT).unwrap();
+    let output = asking.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), &json(&output)["outcome"]), (Some(130), &"asked".into()));
+}
+
 #[test]
 fn resign_hand_over_and_evict_bring_a_new_leader_and_the_history_says_why() {
     let url = files("asked");
@@ -467,6 +507,17 @@ fn a_drill_measures_failovers_and_finds_no_two_leaders_at_once() {
     stranger.leads();
     let output = ends(&mut on(&url, &["drill", "--election", "billing"]), 5);
     assert!(complaint(&output).contains("web-1 leads billing"));
+}
+
+/// Its candidates would go on trying.
+#[test]
+fn a_drill_by_somebody_who_may_not_lead_ends_at_once() {
+    let redis = Redis::debian().start().unwrap();
+    let rights = ["~incumbent:*", "&incumbent:*", "+@read", "+@pubsub", "+@connection", "+@scripting", "+time"];
+    redis.command(&[&["ACL", "SETUSER", "reader", "on", ">r"], &rights[..]].concat()).unwrap();
+    let url = format!("redis://reader:r@{}/drill", redis.address());
+    let output = ends(&mut on(&url, &["drill", "--rounds", "1", "--ttl", "10m"]), 2);
+    assert!(complaint(&output).contains("+@write"), "{}", complaint(&output));
 }
 
 #[test]

@@ -278,6 +278,7 @@ fn what_cannot_be_is_said() {
         ("127.0.0.1:0", "http://127.0.0.1:9", taken, "another proxy uses"),
         ("127.0.0.1:0", "https://127.0.0.1:9", free, "http://HOST:PORT"),
         ("127.0.0.1:0", "http://127.0.0.1:9/path", free, "has a path"),
+        ("127.0.0.1:0", "http://u:secret@127.0.0.1:9", free, "names a user"),
         ("0.0.0.0:0", "http://127.0.0.1:9", free, "--unprotected"),
         ("127.0.0.1:0", "http://127.0.0.1:9", "/proc/no/such", "--store"),
         ("nowhere", "http://127.0.0.1:9", free, "invalid"),
@@ -286,6 +287,13 @@ fn what_cannot_be_is_said() {
             command(&["proxy", "--listen", listen, "--to", to, "--store", store]).output().unwrap();
         let complaint = String::from_utf8(stderr).unwrap();
         assert!(status.code() == Some(2) && stdout.is_empty() && complaint.contains(says), "{says}: {status} {complaint}");
+        assert!(!complaint.contains("secret"), "{complaint}");
+    }
+    for name in ["", &"x".repeat(81)] {
+        let words = ["proxy", "--listen", "127.0.0.1:0", "--to", "http://127.0.0.1:9", "--store", free, "--resource", name];
+        let Output { status, stdout, stderr } = command(&words).output().unwrap();
+        let complaint = String::from_utf8(stderr).unwrap();
+        assert!(status.code() == Some(2) && stdout.is_empty() && complaint.contains("1 to 80"), "{status} {complaint}");
     }
 }
 

@@ -24,7 +24,18 @@ fn keys_are_written_under_guards_read_and_watched() {
     piped.stdin.take().unwrap().write_all(&[0, 159, 10]).unwrap();
     assert!(piped.wait().unwrap().success());
     assert_eq!(places.json(&["kv", "get", "b/", "--prefix"])["items"][0]["value"]["hex"], "009f0a");
-    assert_eq!(places.ask(&["kv", "get", "", "--prefix", "--limit", "1"]).stdout, b"a\t2\n");
+    let first_of_all = places.ask(&["kv", "get", "", "--prefix", "--limit", "1"]);
+    assert_eq!(first_of_all.stdout, b"a\t2\n");
+    assert_eq!(first_of_all.stderr, b"there are more: raise --limit, or leave it out\n");
+    let all = places.ask(&["kv", "get", "", "--prefix", "--limit", "2"]);
+    assert!(all.stderr.is_empty(), "{all:?}");
+    for (limit, more) in [("1", true), ("2", false), ("0", false)] {
+        assert_eq!(places.json(&["kv", "get", "", "--prefix", "--limit", limit])["more"], more, "{limit}");
+    }
+    for words in [&["kv", "put", "", "v"][..], &["kv", "get", ""], &["kv", "del", ""], &["kv", "txn", "--then", "put:=v"]] {
+        let refused = places.ask(words);
+        assert_eq!(code(&refused), 2, "{words:?}: {refused:?}");
+    }
 
     let done = places.json(&["kv", "txn", "--if", "value:a=2", "--if", "absent:c", "--then", "put:c=3", "--then", "get:a"]);
     assert_eq!((&done["held"], &done["results"][1]["items"][0]["value"]), (&true.into(), &"2".into()));

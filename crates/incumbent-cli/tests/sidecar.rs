@@ -204,7 +204,7 @@ fn there_a_command_waits_for_the_promise_of_a_sidecar_and_a_sidecar_for_the_deat
     group.thaw().unwrap();
     after.leads();
     assert!(!processes::lives(command));
-    group.kill_until_empty();
+    group.kill_until_empty(None);
     group.remove();
 }
 

@@ -77,12 +77,50 @@ impl Berth {
         self.file.unlock()
     }
 
-    /// Gives it back: the tree is dead. If it is another's by now, what stands in it is too.
-    pub fn leave(&self) -> io::Result<()> {
+    /// Gives it back: nothing lives of the tree in the control group `own`. If it is another's by now, or was meanwhile, so is the name in it: that is erased only if it is `own`, or if nothing is there
+    /// any more by that name.
+    pub fn leave(&self, own: Option<&Path>) -> io::Result<()> {
         if !self.try_take()? {
             return Ok(());
         }
-        self.file.set_len(0)?;
+        if self.left_behind()?.is_none_or(|it| Some(it.path()) == own) {
+            self.file.set_len(0)?;
+        }
         self.file.unlock()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One that was stopped, and has had its berth given back for it, does not know who has had it since.
+    #[test]
+    fn whoever_leaves_erases_its_own_name_and_those_of_the_gone_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let group = |name: &str| {
+            let path = folder.path().join(name);
+            std::fs::create_dir(&path).unwrap();
+            std::fs::write(path.join("cgroup.kill"), "").unwrap();
+            path
+        };
+        let (own, others) = (group("incumbent-1"), group("incumbent-2"));
+        let berth = Berth::at(&folder.path().join("berth")).unwrap();
+        let left_behind = || berth.left_behind().unwrap().map(|it| it.path().to_owned());
+        let is_free = || Berth::at(&folder.path().join("berth")).unwrap().try_take().unwrap();
+        berth.take().unwrap();
+        berth.name(Some(&own)).unwrap();
+        berth.leave(Some(&own)).unwrap();
+        assert!(left_behind().is_none() && is_free());
+
+        berth.name(Some(&others)).unwrap();
+        for own in [Some(own.as_path()), None] {
+            berth.leave(own).unwrap();
+            assert!(left_behind().as_deref() == Some(&others) && is_free());
+        }
+
+        std::fs::remove_dir_all(&others).unwrap();
+        berth.leave(None).unwrap();
+        assert_eq!(std::fs::read(folder.path().join("berth")).unwrap(), b"");
     }
 }

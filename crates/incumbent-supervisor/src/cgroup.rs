@@ -86,9 +86,10 @@ impl Cgroup {
         self.write("cgroup.kill", "1")
     }
 
-    /// Kills all in it, and whoever comes meanwhile, until nobody in it lives; for a thread that may wait.
-    pub fn kill_until_empty(&self) {
-        while self.is_populated().unwrap_or(true) {
+    /// Kills all in it, and whoever comes meanwhile, until nobody in it lives or `give_up` has come; for a thread that may wait.
+    pub fn kill_until_empty(&self, give_up: Option<Instant>) {
+        // One that cannot be looked at, because no file can be opened any more, is not known to be empty.
+        while self.is_populated().unwrap_or(true) && give_up.is_none_or(|it| clock::now() < it) {
             // Gone between the two, or somebody's who may: the next look tells.
             let _ = self.kill();
             thread::sleep(LOOK_EVERY);
@@ -207,6 +208,14 @@ fn mount_point(text: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As when no file can be opened any more: then nobody knows, and whoever has nothing to fear from it goes on.
+    #[test]
+    fn a_group_that_cannot_be_looked_at_is_not_waited_for_for_ever() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("cgroup.events")).unwrap();
+        Cgroup::at(folder.path().to_owned()).kill_until_empty(Some(clock::now()));
+    }
 
     #[test]
     fn the_own_group_and_the_mount_are_found_on_hybrid_and_unified_hosts() {

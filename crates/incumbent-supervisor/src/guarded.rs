@@ -32,6 +32,8 @@ use crate::wire::{Ending, Launch, Lease, Order, Report, line, send_descriptors, 
 const SECOND_LINE_AFTER: Duration = Duration::from_millis(20);
 /// A guardian that has no tree has nothing else to do than to answer.
 const SETTLES_WITHIN: Duration = Duration::from_millis(100);
+/// Somebody who waits for a command is not waited for any longer when there will be none.
+const EMPTY_WITHIN: Duration = Duration::from_secs(2);
 /// More are never waiting: a lease and a start, or a lease and a stop.
 const ORDERS_AT_ONCE: usize = 8;
 /// A guardian that is not ready by then will not be.
@@ -416,8 +418,8 @@ impl Drop for Guarded {
             Tree { root: getpid(), cgroup: self.tree.cgroup.clone() }.kill_until_dead(None);
         }
         if let Some(cgroup) = &self.tree.cgroup {
-            // Whoever waited there for a command dies with the guardian, a moment later.
-            cgroup.kill_until_empty();
+            // Whoever waited there for a command dies with the guardian, a moment later. It has nothing to do with any leadership: who cannot see it gone goes all the same.
+            cgroup.kill_until_empty(Some(clock::now() + EMPTY_WITHIN));
             cgroup.remove();
         }
     }

@@ -117,17 +117,8 @@ struct Guardian {
     /// Armed while a tree may live.
     watchdog: Option<Watchdog>,
     berth: Option<Berth>,
-    /// No tree lives, and the berth is given back if nothing is heard of the supervisor by then.
-    unheard: Option<Unheard>,
-}
-
-/// What there is to give back for a supervisor that stands still.
-#[derive(Copy, Clone)]
-struct Unheard {
-    /// The deadline of its last lease: until then it may be about to go on.
-    until: Instant,
-    /// A tree of its own is dead; else nobody of its own is named in the berth yet.
-    was_used: bool,
+    /// No tree lives, and the berth is given back for a supervisor that stands still, if nothing is heard of it by then: the deadline of its last lease. Until then it may be about to go on.
+    unheard: Option<Instant>,
 }
 
 /// A tree that is not known to be dead.
@@ -137,6 +128,8 @@ struct Running {
     command: Option<OwnedFd>,
     /// It was told to end, and will be killed then.
     kill_at: Option<Instant>,
+    /// By this signal, which not everybody in it may have heard as that: what a shell starts in the background is deaf to SIGINT.
+    told: Option<Signal>,
     killed: bool,
     frozen: bool,
 }
@@ -250,7 +243,7 @@ impl Guardian {
             Order::Lease(lease) => {
                 self.lease = Some(lease);
                 if self.running.is_none() {
-                    self.unheard = Some(Unheard { until: Instant::from_nanos(lease.deadline), was_used: false });
+                    self.unheard = Some(Instant::from_nanos(lease.deadline));
                 }
                 if let Some(fence) = &self.fence
                     && fence.extend(Instant::from_nanos(lease.deadline)).is_err()
@@ -290,7 +283,8 @@ impl Guardian {
         match started {
             Ok((pid, command)) => {
                 self.unheard = None;
-                self.running = Some(Running { pid, command: Some(command), kill_at: None, killed: false, frozen: false });
+                self.running =
+                    Some(Running { pid, command: Some(command), kill_at: None, told: None, killed: false, frozen: false });
                 self.report(&[Report::Started { pid: pid.as_raw_nonzero().get() }]);
             }
             Err(why) => {
@@ -341,9 +335,12 @@ impl Guardian {
         self.thaw();
         if let Some(running) = &mut self.running {
             running.kill_at = Some(running.kill_at.map_or(kill_at, |it| it.min(kill_at)));
+            running.told = Some(signal);
             let give_up = self.kill_due();
             if clock::now() < give_up {
                 self.tree.signal(signal, give_up);
+                // Whoever is stopped, by its terminal most likely, could not heed it.
+                self.tree.signal(Signal::CONT, give_up);
             } else {
                 // All of them are killed at once, and there is no time but for this.
                 self.signal_command(signal);
@@ -403,10 +400,11 @@ impl Guardian {
 
     /// Whoever is elected next on this machine need not wait for a supervisor that stands still, once nothing of its work can live any more.
     fn give_back(&mut self) {
-        let Some(unheard) = self.unheard.filter(|it| clock::now() >= it.until) else { return };
-        self.unheard = None;
+        if self.unheard.take_if(|it| clock::now() >= *it).is_none() {
+            return;
+        }
         // Where that fails they wait, as they would without us.
-        let _ = self.berth.as_ref().map(|it| if unheard.was_used { it.leave() } else { it.let_go() });
+        let _ = self.berth.as_ref().map(|it| it.leave(self.tree.cgroup.as_ref().map(Cgroup::path)));
     }
 
     /// When a tree is to be killed that has not been. Nothing else may take longer than until then, however many processes there are.
@@ -430,7 +428,7 @@ impl Guardian {
         });
         let deadline = self.lease.map(|it| Instant::from_nanos(it.deadline));
         let pet = self.watchdog.as_ref().zip(deadline).and_then(|(watchdog, deadline)| watchdog.pet_at(deadline));
-        let unheard = self.unheard.map(|it| it.until.as_nanos().max(1));
+        let unheard = self.unheard.map(|it| it.as_nanos().max(1));
         // Zero disarms it.
         let nanos = tree.into_iter().chain(pet.map(Instant::as_nanos)).chain(unheard).min().unwrap_or(0);
         let at = Timespec { tv_sec: (nanos / 1_000_000_000).cast_signed(), tv_nsec: (nanos % 1_000_000_000).cast_signed() };
@@ -453,19 +451,20 @@ impl Guardian {
             }
         }
         let Some(running) = self.running.as_ref().filter(|it| it.command.is_none()) else { return };
-        let (killed, frozen, was_told) = (running.killed, running.frozen, running.kill_at.is_some());
+        let (killed, frozen, told) = (running.killed, running.frozen, running.told);
         if !self.tree.is_dead(self.kill_due()).unwrap_or(false) {
             let has_ended = !reports.is_empty();
             self.report(&reports);
-            if has_ended && !was_told && !killed {
-                // The command has ended by itself: so must what it has left behind.
-                self.stop(Signal::TERM, clock::now() + REMNANTS_END_WITHIN);
+            // So must what it has left behind.
+            match told {
+                None if has_ended && !killed => self.stop(Signal::TERM, clock::now() + REMNANTS_END_WITHIN),
+                Some(other) if has_ended && !killed && other != Signal::TERM => self.stop(Signal::TERM, self.lease_end()),
+                Some(_) | None => {}
             }
             return;
         }
         self.running = None;
-        let until = self.lease.take().map_or(clock::now(), |it| Instant::from_nanos(it.deadline));
-        self.unheard = Some(Unheard { until, was_used: true });
+        self.unheard = Some(self.lease.take().map_or(clock::now(), |it| Instant::from_nanos(it.deadline)));
         if let Some(fence) = &self.fence {
             // The kernel goes on sending what a dead process has left in its connections. If it cannot be closed it closes at the deadline.
             let _ = fence.close();

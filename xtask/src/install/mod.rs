@@ -66,6 +66,7 @@ const NEEDS: &[Need] = &[
         package: "fence-agents",
         what_for: "an agent for `incumbent run --fence` that needs no hardware",
     },
+    Need { sought: Sought::File("/lib/systemd/systemd"), package: "systemd", what_for: "runs the unit of the examples" },
     Need { sought: Sought::File("/usr/sbin/haproxy"), package: "haproxy", what_for: "a load balancer that asks who leads" },
     Need { sought: Sought::Module("ensurepip"), package: "python3-venv", what_for: "holds what comes from PyPI" },
 ];

@@ -31,6 +31,8 @@ const HAND_OVERS_BUSY: usize = 300;
 /// Between two hand-overs: so long that disk and processors are at rest, and so short that they are not.
 const RESTED: Duration = Duration::from_millis(100);
 const BUSY: Duration = Duration::from_millis(10);
+/// Before a hand-over its successor has just come.
+const FRESH: Duration = Duration::from_millis(5);
 const SYNCS: usize = 60;
 /// Where they come one soon after the other.
 const SYNCS_BUSY: usize = 400;
@@ -64,6 +66,12 @@ fn main() {
     ] {
         if wanted(name) {
             println!("{name}");
+            if name == "hand-over" {
+                // What a hand-over waits for, whoever makes it.
+                for pause in [RESTED, BUSY, FRESH] {
+                    println!("  {}", floor_of_syncs(pause));
+                }
+            }
             for mut servers in clusters::each(only) {
                 bench(&mut *servers);
             }
@@ -175,7 +183,7 @@ async fn put(client: &Client, number: usize) {
 fn hand_overs(servers: &mut dyn Servers) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     let url = servers.url();
-    for (candidates, waits) in [(2, RESTED), (20, RESTED), (2, BUSY), (20, BUSY), (2, Duration::from_millis(5))] {
+    for (candidates, waits) in [(2, RESTED), (20, RESTED), (2, BUSY), (20, BUSY), (2, FRESH)] {
         let mut took = runtime.block_on(hand_over(&url, candidates, waits));
         println!("  {:<10} {candidates:>3} candidates, {waits:?} after the last joined: {}", servers.name(), shown(&mut took));
     }

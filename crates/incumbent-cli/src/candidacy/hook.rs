@@ -16,6 +16,7 @@ use incumbent_supervisor::berth::Berth;
 use incumbent_supervisor::{Command, Ending, Event, Guarded, Setup, clock};
 use rustix::process::{Pid, Signal, kill_process_group};
 
+use super::own_variables;
 use super::signals::{Signals, Told};
 
 /// A hook or probe that has not ended by then has failed.
@@ -103,7 +104,7 @@ impl Hook<'_> {
             program: PathBuf::from("/bin/sh"),
             arguments: vec!["-c".into(), self.line.into()],
             environment: self.environment.clone(),
-            without: super::notify::VARIABLES.map(OsString::from).to_vec(),
+            without: own_variables().map(OsString::from).collect(),
             directory: self.directory.map(Path::to_owned),
         });
         Ok(guarded)
@@ -139,6 +140,9 @@ impl Hook<'_> {
 pub(crate) async fn probe(line: &str) -> Result<(), String> {
     let mut command = tokio::process::Command::new("/bin/sh");
     command.arg("-c").arg(line).stdin(Stdio::null()).process_group(0);
+    for name in own_variables() {
+        command.env_remove(name);
+    }
     let mut child = command.spawn().map_err(|why| format!("{line:?} could not be run: {why}"))?;
     let mut group = Group(child.id().and_then(|it| Pid::from_raw(it.cast_signed())));
     match tokio::time::timeout(SHELL_WITHIN, child.wait()).await {

@@ -93,7 +93,7 @@ impl Machine {
         // Somebody's who lives: then nothing was left behind, or its guardian is about to end it.
         if self.berth.try_take().map_err(at_the_berth)? {
             kill_what_was_left_behind(&self.berth).await?;
-            self.berth.leave().map_err(at_the_berth)?;
+            self.berth.leave(None).map_err(at_the_berth)?;
         }
         // Of anybody on this machine: the kernel lets go of a fence some time after its group was removed, and then nobody may be there any more.
         network_fence::sweep();
@@ -107,7 +107,7 @@ async fn kill_what_was_left_behind(berth: &Berth) -> Result<(), Failure> {
         say!(false, "kills what a supervisor that was killed has left behind in {}", cgroup.path().display());
         // The group alone: by descent from this process it would find its own guardian.
         let killing = tokio::task::spawn_blocking(move || {
-            cgroup.kill_until_empty();
+            cgroup.kill_until_empty(None);
             cgroup.remove();
         });
         let _ = killing.await;

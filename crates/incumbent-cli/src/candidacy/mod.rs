@@ -21,9 +21,11 @@ use incumbent_protocol::time::Instant;
 use incumbent_supervisor::berth::Berth;
 use incumbent_supervisor::clock;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use serde::{Deserialize, Serialize};
 
 use self::contend::Unserved;
 use self::signals::Signals;
+use crate::anew;
 use crate::elections::span;
 use crate::elections::target::{ANSWER_MAX, Target, TargetArguments, answer};
 use crate::exit::Exit;
@@ -33,7 +35,7 @@ use crate::failure::Failure;
 const ENGINE_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
 /// How a process contends for an election.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Debug, Serialize, Deserialize)]
 pub(crate) struct CandidacyArguments {
     /// The name of the election
     #[arg(value_parser = election_name)]
@@ -48,16 +50,16 @@ pub(crate) struct CandidacyArguments {
     #[arg(long, value_name = "SPAN", value_parser = span::parse, default_value = "30s")]
     pub(crate) min_tenure: Duration,
     /// A shell command that says by exit code 0 that this host is fit; otherwise it does not contend, and resigns
-    #[arg(long, value_name = "COMMAND")]
+    #[arg(long, value_name = "COMMAND", value_parser = shell_line)]
     pub(crate) health: Option<String>,
     /// How often --health is asked
     #[arg(long, value_name = "SPAN", value_parser = probing_span, default_value = "5s", requires = "health")]
     pub(crate) health_every: Duration,
     /// A shell command to run when elected, before the work begins; if it fails, the seat is given back
-    #[arg(long, value_name = "COMMAND")]
+    #[arg(long, value_name = "COMMAND", value_parser = shell_line)]
     pub(crate) on_elected: Option<String>,
     /// A shell command to run after the work has ended, before the seat is given back
-    #[arg(long, value_name = "COMMAND")]
+    #[arg(long, value_name = "COMMAND", value_parser = shell_line)]
     pub(crate) on_lost: Option<String>,
     /// What this process publishes while it leads: an address, for example
     #[arg(long, value_name = "TEXT", default_value = "")]
@@ -70,6 +72,19 @@ pub(crate) struct CandidacyArguments {
     pub(crate) quiet: bool,
     #[command(flatten)]
     pub(crate) target: TargetArguments,
+}
+
+/// A command that says nothing succeeds: a host whose `--health "$CHECK"` is empty would always be fit.
+fn shell_line(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() {
+        return Err("there is no command in it: a variable may be empty".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// What stands in the environment for this process, and for none that it starts.
+pub(crate) fn own_variables() -> impl Iterator<Item = &'static str> {
+    notify::VARIABLES.into_iter().chain([anew::VARIABLE])
 }
 
 /// A name that no engine takes must not leave locks behind.
@@ -94,7 +109,8 @@ pub(crate) fn find_target(wanted: &CandidacyArguments) -> Result<Target, Failure
         "memory" => Err(usage(
             "memory: is for tests inside of one process, and no other could contend there: leave --on away for elections in files of this machine, or name a server, as in --on etcd://HOST:2379/prod".to_owned(),
         )),
-        _ => Ok(target),
+        // Before anything is made or opened for it.
+        scheme => incumbent::engines::promised(scheme).map(|_| target).map_err(|why| Failure::setting(&why)),
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use incumbent::Election;
 use incumbent::clock;
-use incumbent::engine::{Board, Demand, Leader};
+use incumbent::engine::{Board, Demand, Kind, Leader};
 use serde_json::json;
 
 use super::target::{Target, TargetArguments, answer};
@@ -15,6 +15,7 @@ use super::{describe, span};
 use crate::console::{Console, Form};
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::interrupt::Interrupt;
 
 pub(crate) const RESIGN_EXAMPLES: &str = "\
 Examples:
@@ -28,6 +29,9 @@ pub(crate) const EVICT_EXAMPLES: &str = "\
 Examples:
   incumbent evict billing --on consul://127.0.0.1/prod
   incumbent evict billing --within 2m     for work that drains slowly";
+
+/// A leader that leaves while it is being asked is followed by another so often.
+const TRIES_MAX: u32 = 5;
 
 /// So often a waiting command looks. Short beside any failover; a look costs an engine little.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -61,18 +65,22 @@ pub(crate) struct HandOverArguments {
 }
 
 /// Asks the leader to resign.
-pub(crate) async fn resign(wanted: &AskArguments, console: &mut Console<'_>) -> Result<Exit, Failure> {
-    ask(wanted, Demand::Resign, console).await
+pub(crate) async fn resign(wanted: &AskArguments, interrupt: &Interrupt, console: &mut Console<'_>) -> Result<Exit, Failure> {
+    ask(wanted, Demand::Resign, interrupt, console).await
 }
 
 /// Asks the leader to leave because somebody else is wanted.
-pub(crate) async fn evict(wanted: &AskArguments, console: &mut Console<'_>) -> Result<Exit, Failure> {
-    ask(wanted, Demand::Evict, console).await
+pub(crate) async fn evict(wanted: &AskArguments, interrupt: &Interrupt, console: &mut Console<'_>) -> Result<Exit, Failure> {
+    ask(wanted, Demand::Evict, interrupt, console).await
 }
 
 /// Asks the leader to hand over.
-pub(crate) async fn hand_over(wanted: &HandOverArguments, console: &mut Console<'_>) -> Result<Exit, Failure> {
-    ask(&wanted.ask, Demand::HandOver(wanted.to.clone()), console).await
+pub(crate) async fn hand_over(
+    wanted: &HandOverArguments,
+    interrupt: &Interrupt,
+    console: &mut Console<'_>,
+) -> Result<Exit, Failure> {
+    ask(&wanted.ask, Demand::HandOver(wanted.to.clone()), interrupt, console).await
 }
 
 /// What came of it.
@@ -91,32 +99,95 @@ enum Outcome {
     Unheeded,
 }
 
-async fn ask(wanted: &AskArguments, demand: Demand, console: &mut Console<'_>) -> Result<Exit, Failure> {
+async fn ask(wanted: &AskArguments, demand: Demand, interrupt: &Interrupt, console: &mut Console<'_>) -> Result<Exit, Failure> {
+    let begun = clock::now();
+    let left = tokio::select! {
+        biased;
+        () = interrupt.wait() => return Ok(Exit::Interrupted),
+        left = leave_wish(wanted, &demand) => left?,
+    };
+    let (election, before, asked) = match left {
+        Left::Wish { election, before, asked } => (election, before, asked),
+        Left::Nothing { asked, outcome } => return tell(wanted, &demand, asked.as_ref(), &outcome, console),
+    };
+    if wanted.no_wait {
+        return tell(wanted, &demand, Some(&asked), &Outcome::Asked, console);
+    }
+    tokio::select! {
+        biased;
+        // The wish lies there all the same: whoever stops waiting must know.
+        () = interrupt.wait() => {
+            tell(wanted, &demand, Some(&asked), &Outcome::Asked, console)?;
+            Ok(Exit::Interrupted)
+        }
+        outcome = wait(&election, &before, &asked, begun, wanted.within) => tell(wanted, &demand, Some(&asked), &outcome?, console),
+    }
+}
+
+/// What became of a wish.
+enum Left {
+    /// It lies on the engine, for this leader.
+    Wish { election: Election, before: Board, asked: Leader },
+    /// There is nothing to ask, or nothing to ask for.
+    Nothing { asked: Option<Leader>, outcome: Outcome },
+}
+
+/// Asks the leader that was looked at, and no other: one that has just come has done nobody any harm.
+async fn leave_wish(wanted: &AskArguments, demand: &Demand) -> Result<Left, Failure> {
     let target = Target::find(&wanted.target)?;
     let election = target.election(&wanted.election).await?;
-    let before = answer(election.look()).await.map_err(|why| Failure::asking(&why))?;
-    let Some(leader) = before.leaders.first() else {
-        return tell(wanted, &demand, None, &Outcome::Nobody, console);
-    };
-    if let Demand::HandOver(to) = &demand {
-        if is_called(&leader.identity, to) {
-            return tell(wanted, &demand, Some(leader), &Outcome::Already, console);
+    let begun = clock::now();
+    let mut first: Option<Leader> = None;
+    let mut tries = TRIES_MAX;
+    loop {
+        let before = answer(election.look()).await.map_err(|why| Failure::asking(&why))?;
+        let took = clock::now() - begun;
+        let leader = match (before.leaders.first(), first.take()) {
+            (None, None) => return Ok(Left::Nothing { asked: None, outcome: Outcome::Nobody }),
+            (None, asked) => return Ok(Left::Nothing { asked, outcome: Outcome::Left { took } }),
+            (Some(leader), None) => leader.clone(),
+            // It has left while it was being asked. Only a hand-over to somebody else still has something to ask for.
+            (Some(leader), Some(asked)) if asked.token != leader.token && !is_wanted_elsewhere(demand, leader) => {
+                return Ok(Left::Nothing { asked: Some(asked), outcome: Outcome::Changed { leader: leader.clone(), took } });
+            }
+            (Some(leader), Some(_)) => leader.clone(),
+        };
+        if let Demand::HandOver(to) = demand {
+            if is_called(&leader.identity, to) {
+                return Ok(Left::Nothing { asked: Some(leader), outcome: Outcome::Already });
+            }
+            let promised = election.guarantees();
+            if promised.lists_candidates {
+                waits(&before, to, &wanted.election).map_err(|what| Failure::Engine { what, exit: Exit::Usage })?;
+            } else {
+                tracing::warn!(
+                    "{} does not say who waits: if nobody called {to} does, {} stops all the same, and the seat stays empty for a ttl",
+                    promised.engine,
+                    leader.identity
+                );
+            }
         }
-        let promised = election.guarantees();
-        if promised.lists_candidates {
-            waits(&before, to, &wanted.election).map_err(|what| Failure::Engine { what, exit: Exit::Usage })?;
-        } else {
-            tracing::warn!(
-                "{} does not say who waits: if nobody called {to} does, {} stops all the same, and the seat stays empty for a ttl",
-                promised.engine,
-                leader.identity
-            );
+        match answer(election.ask_this(&leader, demand.clone(), &target.who())).await {
+            Ok(()) => return Ok(Left::Wish { election, before, asked: leader }),
+            Err(why) if why.kind() == Kind::Refused && tries > 0 => {
+                tries -= 1;
+                let now = answer(election.look()).await.map_err(|why| Failure::asking(&why))?;
+                if now.leaders.iter().any(|it| it.token == leader.token) {
+                    return Err(Failure::changing(&why));
+                }
+                first = Some(leader);
+            }
+            Err(why) => return Err(Failure::changing(&why)),
         }
     }
-    let begun = clock::now();
-    let asked = answer(election.ask(demand.clone(), &target.who())).await.map_err(|why| Failure::changing(&why))?;
-    let outcome = if wanted.no_wait { Outcome::Asked } else { wait(&election, &before, &asked, begun, wanted.within).await? };
-    tell(wanted, &demand, Some(&asked), &outcome, console)
+}
+
+/// Whether the seat is still to go to another than has it now.
+fn is_wanted_elsewhere(demand: &Demand, leader: &Leader) -> bool {
+    match demand {
+        Demand::HandOver(to) => !is_called(&leader.identity, to),
+        Demand::Resign | Demand::Evict => false,
+    }
 }
 
 /// Looks until there is a leader that was not there before.

@@ -28,6 +28,10 @@ pub(crate) struct EnginesArguments {
 /// Prints the table, then every engine's caveats; or what is asked for instead.
 pub(crate) fn run(wanted: &EnginesArguments, console: &mut Console<'_>) -> Result<Exit, Failure> {
     if let Some(schema) = &wanted.sql {
+        if schema.is_empty() {
+            let what = "--sql names a schema without a name: a variable may be empty".to_owned();
+            return Err(Failure::Input { what, hint: "say --sql=NAME, or --sql alone for the schema public" });
+        }
         write!(console.out, "{}", incumbent::engines::postgres::schema_sql(schema))?;
         return Ok(Exit::Done);
     }

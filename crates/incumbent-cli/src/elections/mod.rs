@@ -102,9 +102,9 @@ pub(crate) fn run(command: ElectionCommand, interrupt: &Interrupt, console: &mut
                 ElectionCommand::Watch(wanted) => watch::run(&wanted, interrupt, console).await,
                 ElectionCommand::Candidates(wanted) => candidates::run(&wanted, console).await,
                 ElectionCommand::History(wanted) => history::run(&wanted, console).await,
-                ElectionCommand::Resign(wanted) => ask::resign(&wanted, console).await,
-                ElectionCommand::Handover(wanted) => ask::hand_over(&wanted, console).await,
-                ElectionCommand::Evict(wanted) => ask::evict(&wanted, console).await,
+                ElectionCommand::Resign(wanted) => ask::resign(&wanted, interrupt, console).await,
+                ElectionCommand::Handover(wanted) => ask::hand_over(&wanted, interrupt, console).await,
+                ElectionCommand::Evict(wanted) => ask::evict(&wanted, interrupt, console).await,
                 ElectionCommand::Raise(wanted) => raise::run(&wanted, console).await,
                 ElectionCommand::Members(wanted) => members::run(&wanted, console).await,
                 ElectionCommand::Plan(wanted) => plan::run(&wanted, console),
@@ -125,13 +125,14 @@ pub(crate) fn run(command: ElectionCommand, interrupt: &Interrupt, console: &mut
 /// Whether a command ends in its own way when it is interrupted, with something still to print or to put in order.
 fn ends_by_itself(command: &ElectionCommand) -> bool {
     match command {
-        ElectionCommand::Watch(_) | ElectionCommand::Drill(_) => true,
+        ElectionCommand::Watch(_)
+        | ElectionCommand::Drill(_)
+        | ElectionCommand::Resign(_)
+        | ElectionCommand::Handover(_)
+        | ElectionCommand::Evict(_) => true,
         ElectionCommand::Who(_)
         | ElectionCommand::Candidates(_)
         | ElectionCommand::History(_)
-        | ElectionCommand::Resign(_)
-        | ElectionCommand::Handover(_)
-        | ElectionCommand::Evict(_)
         | ElectionCommand::Raise(_)
         | ElectionCommand::Members(_)
         | ElectionCommand::Plan(_)

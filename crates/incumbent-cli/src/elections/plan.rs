@@ -64,15 +64,48 @@ fn lateness(engine: Option<&Guarantees>) -> Lateness {
     engine.map_or(Lateness::NONE, |it| it.late)
 }
 
+/// The timing for a goal; why there is none says what to allow for there to be one.
 fn plan(goal: Goal, engine: Option<&Guarantees>) -> Result<Timing, String> {
+    attempt(goal, engine).map_err(|why| match (why.split_once(ALLOW), least_failover(goal, engine)) {
+        (Some((why, _)), Some(least)) => format!("{why}{ALLOW}{}", span::rounded_up(least)),
+        // No failover would do: then something else is in the way.
+        (Some(_), None) => attempt(Goal { failover: FAILOVER_MAX, ..goal }, engine).err().unwrap_or(why),
+        (None, _) => why,
+    })
+}
+
+/// Before the span that would do. Whoever finds that one bound is not kept knows what that takes, and not what the others do.
+const ALLOW: &str = ": allow at least ";
+
+/// No failover that takes longer is worth planning.
+const FAILOVER_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// The shortest failover that keeps all bounds, to the millisecond.
+fn least_failover(goal: Goal, engine: Option<&Guarantees>) -> Option<Duration> {
+    let is_kept = |failover| attempt(Goal { failover, ..goal }, engine).is_ok();
+    let (mut too_short, mut enough) = (goal.failover, goal.failover.max(Duration::from_millis(1)));
+    while !is_kept(enough) {
+        if enough > FAILOVER_MAX {
+            return None;
+        }
+        (too_short, enough) = (enough, enough * 2);
+    }
+    while enough - too_short > Duration::from_millis(1) {
+        let middle = too_short + (enough - too_short) / 2;
+        if is_kept(middle) { enough = middle } else { too_short = middle }
+    }
+    Some(enough)
+}
+
+fn attempt(goal: Goal, engine: Option<&Guarantees>) -> Result<Timing, String> {
     let timing = Timing::plan(goal).map_err(|why| why.to_string())?;
     let Some(engine) = engine else { return Ok(timing) };
     let (name, least, most) = (engine.engine, engine.ttl_min, engine.ttl_max);
     if timing.ttl() < least {
         let allow = Timing::of(least).build().map(|it| engine.failover_max(&it));
-        let allow = allow.map_or_else(|why| why.to_string(), |it| format!("allow at least {}", span::rounded_up(it)));
+        let allow = allow.map_or_else(|why| format!(": {why}"), |it| format!("{ALLOW}{}", span::rounded_up(it)));
         return Err(format!(
-            "a failover within {} needs a lease of {}, and {name} grants none shorter than {}: {allow}",
+            "a failover within {} needs a lease of {}, and {name} grants none shorter than {}{allow}",
             span::short(goal.failover),
             span::short(timing.ttl()),
             span::short(least)
@@ -180,6 +213,25 @@ mod tests {
 
     fn granting(least: Duration, most: Duration) -> Guarantees {
         Guarantees { ttl_min: least, ttl_max: most, ..incumbent::engines::promised("memory").unwrap() }
+    }
+
+    /// Whoever follows the advice is not given another.
+    #[test]
+    fn what_is_said_to_be_enough_is_enough() {
+        let ms = Duration::from_millis;
+        for (failover, pause, trip) in [(1, 0, 5), (1, 40_000, 1000), (500, 0, 40), (3000, 5000, 40)] {
+            for engine in [None, Some("etcd"), Some("consul"), Some("zookeeper")] {
+                let engine = engine.map(|it| incumbent::engines::promised(it).unwrap());
+                let goal =
+                    Goal { failover: ms(failover), pause: ms(pause), round_trip: ms(trip), late: lateness(engine.as_ref()) };
+                let Err(why) = plan(goal, engine.as_ref()) else { continue };
+                // Else something other than the failover is to be changed.
+                let Some((_, allowed)) = why.split_once(ALLOW) else { continue };
+                let allowed = span::parse(allowed).unwrap();
+                let kept = plan(Goal { failover: allowed, ..goal }, engine.as_ref());
+                assert!(kept.is_ok(), "{why}: {kept:?}");
+            }
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use incumbent::election::Builder;
 use incumbent::engine::Error;
 use incumbent::place::Place;
 use incumbent::{Election, Identity, Timing};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::config::{self, Config};
 use super::log::Talk;
@@ -26,7 +26,7 @@ pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(10);
 pub(crate) type Environment<'a> = dyn Fn(&str) -> Option<String> + 'a;
 
 /// Which engine, and how.
-#[derive(clap::Args, Debug, Clone, Default)]
+#[derive(clap::Args, Debug, Clone, Default, Serialize, Deserialize)]
 #[command(next_help_heading = "Engine")]
 pub(crate) struct TargetArguments {
     /// The engine and the namespace, as in etcd://10.0.0.1:2379/prod; else INCUMBENT_ON, else `on` in the configuration
@@ -54,7 +54,7 @@ impl TargetArguments {
 }
 
 /// An engine's URL. Its `Debug` hides everything that could be secret.
-#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Url(String);
 
@@ -112,6 +112,12 @@ pub(crate) struct Target {
 impl Target {
     /// What the arguments, the environment and the configuration come to.
     pub(crate) fn find(arguments: &TargetArguments) -> Result<Target, Failure> {
+        for name in ["INCUMBENT_ON", "INCUMBENT_TTL", "INCUMBENT_IDENTITY", "INCUMBENT_CONFIG"] {
+            // Passed over, it would be another engine that is asked.
+            if matches!(std::env::var(name), Err(std::env::VarError::NotUnicode(_))) {
+                return Err(wrong(format!("{name} is no text: write it anew, in UTF-8")));
+            }
+        }
         let environment = |name: &str| std::env::var(name).ok().filter(|it| !it.is_empty());
         Target::found(arguments, &environment)
     }
@@ -139,7 +145,11 @@ impl Target {
         let identity = match identity {
             // Beneath `incumbent run` the variable holds a whole identity; its name is what counts.
             Some((name, text)) => {
-                Some(Identity::named(Identity::stored(text).name()).map_err(|why| wrong(format!("{name}: {why}")))?)
+                let given = Identity::stored(text);
+                let identity = Identity::named(given.name()).map_err(|why| wrong(format!("{name}: {why}")))?;
+                // Nobody has chosen what every process of this host is called.
+                let is_chosen = given.boot().is_none() || given.name() != Identity::unique().name();
+                is_chosen.then_some(identity)
             }
             None => None,
         };
@@ -154,7 +164,7 @@ impl Target {
     /// The timing of the lease that was asked for; `None` if none was.
     pub(crate) fn timing(&self) -> Result<Option<Timing>, Failure> {
         match self.ttl {
-            Some(ttl) => Timing::of(ttl).build().map(Some).map_err(|why| wrong(format!("--ttl: {why}"))),
+            Some(ttl) => Timing::of(ttl).build().map(Some).map_err(|why| wrong(format!("the ttl: {why}"))),
             None => Ok(None),
         }
     }

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::describe;
 use super::target::{Target, TargetArguments, answer};
-use crate::console::{Console, Form, reader_gone};
+use crate::console::{Console, Form, on_one_line, reader_gone};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
@@ -78,11 +78,9 @@ fn print(wanted: &WatchArguments, leader: Option<&Leader>, console: &mut Console
     }
     let (at, paint) = (describe::time(now), console.paint);
     match leader {
-        Some(Leader { identity, token, value, .. }) if value.is_empty() => {
-            writeln!(console.out, "{at}  {} leads with token {token}", paint.strong(identity))?;
-        }
         Some(Leader { identity, token, value, .. }) => {
-            writeln!(console.out, "{at}  {} leads with token {token}: {value}", paint.strong(identity))?;
+            let value = if value.is_empty() { String::new() } else { format!(": {}", on_one_line(value)) };
+            writeln!(console.out, "{at}  {} leads with token {token}{value}", paint.strong(on_one_line(identity.name())))?;
         }
         None => writeln!(console.out, "{at}  {}", paint.bad("nobody leads"))?,
     }

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::target::{Target, answer};
 use super::{Looking, describe};
-use crate::console::Console;
+use crate::console::{Console, on_one_line};
 use crate::exit::Exit;
 use crate::failure::Failure;
 
@@ -42,15 +42,15 @@ fn print(election: &str, board: &Board, waiting: Option<usize>, console: &mut Co
         writeln!(console.out, "{}", paint.bad(format_args!("nobody leads {election}")))?;
     }
     for Leader { identity, token, value, since, .. } in &board.leaders {
-        writeln!(console.out, "{} leads {election}", paint.strong(identity))?;
+        writeln!(console.out, "{} leads {election}", paint.strong(on_one_line(identity.name())))?;
         writeln!(console.out, "  token       {token}")?;
         if !value.is_empty() {
-            writeln!(console.out, "  value       {value}")?;
+            writeln!(console.out, "  value       {}", on_one_line(value))?;
         }
         if let Some(since) = since {
             writeln!(console.out, "  since       {}, {}", describe::time(*since), describe::ago(*since))?;
         }
-        writeln!(console.out, "  identity    {}", identity.as_str())?;
+        writeln!(console.out, "  identity    {}", on_one_line(identity.as_str()))?;
     }
     if let Some(waiting) = waiting {
         writeln!(console.out, "  candidates  {waiting}")?;

@@ -19,7 +19,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Uri};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use incumbent::fence::directory::Ledger;
+use incumbent::fence::directory::{Ledger, RESOURCE_LEN_MAX};
 use incumbent::fence::http::{Guard, Reads};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
@@ -90,6 +90,12 @@ pub(super) fn run(arguments: &ProxyArguments, console: &mut Console<'_>) -> Resu
             hint: "listen on 127.0.0.1, or say --unprotected if the network itself is protected",
         });
     }
+    if let Some(name) = arguments.resource.as_ref().filter(|it| it.is_empty() || it.len() > RESOURCE_LEN_MAX) {
+        return Err(Failure::Input {
+            what: format!("--resource {name:?} has {} bytes, and a resource has 1 to {RESOURCE_LEN_MAX}", name.len()),
+            hint: "choose another name, or leave --resource out: then each first segment of a path is one",
+        });
+    }
     let ledger = Ledger::at(&arguments.store)
         .map_err(|why| Failure::Input { what: why.to_string(), hint: "name a directory of this user's for --store" })?;
     let _only_one = lock(&arguments.store)?;
@@ -116,7 +122,14 @@ fn storage(url: &Uri) -> Result<Authority, Failure> {
     if url.path_and_query().is_some_and(|it| it.as_str() != "/") {
         return Err(wrong(format!("{url} has a path: requests keep their own")));
     }
-    url.authority().cloned().ok_or_else(|| wrong(format!("{url} names no host")))
+    match url.authority() {
+        // What it says of a user may be a secret, and is not printed.
+        Some(authority) if authority.as_str().contains('@') => {
+            Err(wrong("the URL of the storage names a user: requests bring their own credentials".to_owned()))
+        }
+        Some(authority) => Ok(authority.clone()),
+        None => Err(wrong(format!("{url} names no host"))),
+    }
 }
 
 /// Two proxies on one store would each count only what they have let through themselves.

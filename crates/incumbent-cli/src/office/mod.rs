@@ -128,7 +128,10 @@ impl Office {
         let base = Room::usual_base();
         let cannot = |why: std::io::Error| Failure::Io {
             what: format!("cannot open a socket in {}: {why}", base.display()),
-            hint: "set XDG_RUNTIME_DIR or TMPDIR to a directory of this user's, with a short path",
+            hint: match why.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
+                Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => "raise the limit of open files (ulimit -n)",
+                Some(_) | None => "set XDG_RUNTIME_DIR or TMPDIR to a directory of this user's, with a short path",
+            },
         };
         let room = Room::make(&base).map_err(cannot)?;
         let listener = UnixListener::bind(room.socket()).map_err(cannot)?;

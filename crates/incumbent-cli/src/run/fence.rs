@@ -13,11 +13,12 @@ use std::time::Duration;
 
 use incumbent::{Election, Identity, Leadership};
 use incumbent_supervisor::berth::Berth;
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::fence_agent::{Action, Agent, Options};
 use super::job::Task;
-use super::record::{Proof, Record, Unsettled, settle, unsettled};
+use super::record::{Proof, Record, Unsettled, Work, settle, unsettled};
 use super::say;
 use crate::elections::span;
 use crate::elections::target::{Target, answer};
@@ -34,7 +35,7 @@ const PAST_LAGS_MAX: Duration = Duration::from_secs(2);
 /// How often it is looked for.
 const PAST_LOOK_EVERY: Duration = Duration::from_millis(20);
 
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Debug, Serialize, Deserialize)]
 #[command(next_help_heading = "Fencing")]
 pub(crate) struct FenceArguments {
     /// How to make sure that a former leader which left without a word is dead, before the command is started:
@@ -70,7 +71,7 @@ fn pair(text: &str) -> Result<(String, String), String> {
 }
 
 /// How a silent leader is made sure of.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 enum Method {
     None,
     Delay(Duration),
@@ -162,14 +163,18 @@ impl Here {
     fn judge(&self, own: &Identity, silent: &Unsettled) -> Verdict {
         let is_namesake = silent.by.name() == own.name();
         let (lock, machine) = parts(&self.berth);
-        let its = silent.berth.as_deref().map(parts);
+        let its = match &silent.work {
+            Work::Guarded(berth) => Some(parts(berth)),
+            Work::Unguarded | Work::Unknown => None,
+        };
         match (silent.by.boot(), own.boot()) {
-            (Some(then), Some(now)) if then == now => match its {
-                Some((its, _)) if its == lock => Verdict::Dead("berth"),
+            (Some(then), Some(now)) if then == now => match (its, &silent.work) {
+                (Some((its, _)), _) if its == lock => Verdict::Dead("berth"),
                 // Nothing was noted, so nothing was started by one of ours; and this machine's berth is ours.
-                None if is_namesake => Verdict::Dead("berth"),
-                Some(_) | None if is_namesake => Verdict::Ourselves,
-                Some(_) | None => Verdict::Unknown,
+                (None, Work::Unknown) if is_namesake => Verdict::Dead("berth"),
+                // What a sidecar's program does holds no berth.
+                (_, _) if is_namesake => Verdict::Ourselves,
+                (_, _) => Verdict::Unknown,
             },
             // The name alone proves nothing: it may have been given to another machine while the one that had it lives.
             (Some(_), Some(_)) if is_namesake && machine.is_some() && its.is_some_and(|(_, its)| its == machine) => {
@@ -313,7 +318,7 @@ impl<'a> Takeover<'a> {
                     settle(self.election, &board, it.token, &Record::settled(Proof::Dead, by)).await.map_err(blocked)?;
                 }
                 Verdict::Ourselves if self.fencing.agent.is_some() => why_not.push(format!(
-                    "{} (token {}) goes by the name of this host, kept its locks elsewhere, and cannot be fenced from here",
+                    "{} (token {}) goes by the name of this host, is held by no lock of it, and cannot be fenced from here",
                     it.by, it.token
                 )),
                 Verdict::Unknown | Verdict::Ourselves => hosts.entry(it.by.name()).or_default().push(it),
@@ -348,10 +353,13 @@ impl<'a> Takeover<'a> {
         }
         let proof = match (&self.fencing.method, &self.fencing.agent) {
             (Method::Delay(span), _) => {
+                let left = (self.begun + *span).saturating_duration_since(Instant::now());
+                let (token, left) = (cases[0].token, span::measured(left));
+                say!(false, "{host} left without a word (token {token}): waits {left} before anything is started");
                 tokio::time::sleep_until(self.begun + *span).await;
                 Proof::Waited
             }
-            (Method::Guardian, _) => match cases.iter().find(|it| it.berth.is_none()) {
+            (Method::Guardian, _) => match cases.iter().find(|it| !matches!(it.work, Work::Guarded(_))) {
                 Some(it) => return Err(format!("nobody has noted that its leadership {} had a guardian", it.token)),
                 None => Proof::Trusted,
             },
@@ -407,31 +415,34 @@ mod tests {
     fn this_machine_knows_its_own_dead_and_never_fences_itself() {
         let identity = |name: &str, boot: &str| Identity::stored(format!("{name}_{boot}_17_0123456789abcdef"));
         let (own, here) = (identity("web-1", "aaaaaaaa"), Here { berth: "8:1@c0ffee".to_owned() });
-        for (by, berth, verdict) in [
+        let guarded = |berth: &str| Work::Guarded(berth.to_owned());
+        for (by, work, verdict) in [
             // The same lock in the same kernel, whatever they were called.
-            (identity("web-1", "aaaaaaaa"), Some("8:1@c0ffee"), Verdict::Dead("berth")),
-            (identity("other", "aaaaaaaa"), Some("8:1@c0ffee"), Verdict::Dead("berth")),
-            (identity("other", "aaaaaaaa"), Some("8:1"), Verdict::Dead("berth")),
+            (identity("web-1", "aaaaaaaa"), guarded("8:1@c0ffee"), Verdict::Dead("berth")),
+            (identity("other", "aaaaaaaa"), guarded("8:1@c0ffee"), Verdict::Dead("berth")),
+            (identity("other", "aaaaaaaa"), guarded("8:1"), Verdict::Dead("berth")),
             // The same numbers in another kernel are another lock.
-            (identity("web-2", "bbbbbbbb"), Some("8:1@c0ffee"), Verdict::Unknown),
+            (identity("web-2", "bbbbbbbb"), guarded("8:1@c0ffee"), Verdict::Unknown),
             // Another container on this kernel.
-            (identity("web-2", "aaaaaaaa"), Some("8:2"), Verdict::Unknown),
-            (identity("web-2", "aaaaaaaa"), None, Verdict::Unknown),
-            (identity("web-1", "aaaaaaaa"), Some("8:2"), Verdict::Ourselves),
+            (identity("web-2", "aaaaaaaa"), guarded("8:2"), Verdict::Unknown),
+            (identity("web-2", "aaaaaaaa"), Work::Unknown, Verdict::Unknown),
+            (identity("web-1", "aaaaaaaa"), guarded("8:2"), Verdict::Ourselves),
             // This host before it was booted.
-            (identity("web-1", "bbbbbbbb"), Some("8:1@c0ffee"), Verdict::Dead("reboot")),
-            (identity("web-1", "bbbbbbbb"), Some("8:7@c0ffee"), Verdict::Dead("reboot")),
+            (identity("web-1", "bbbbbbbb"), guarded("8:1@c0ffee"), Verdict::Dead("reboot")),
+            (identity("web-1", "bbbbbbbb"), guarded("8:7@c0ffee"), Verdict::Dead("reboot")),
             // Another machine of this name, or one that does not say which it is.
-            (identity("web-1", "bbbbbbbb"), Some("8:1@decaf"), Verdict::Ourselves),
-            (identity("web-1", "bbbbbbbb"), Some("8:1"), Verdict::Ourselves),
-            (identity("web-1", "bbbbbbbb"), None, Verdict::Ourselves),
-            (identity("web-1", "aaaaaaaa"), None, Verdict::Dead("berth")),
+            (identity("web-1", "bbbbbbbb"), guarded("8:1@decaf"), Verdict::Ourselves),
+            (identity("web-1", "bbbbbbbb"), guarded("8:1"), Verdict::Ourselves),
+            (identity("web-1", "bbbbbbbb"), Work::Unknown, Verdict::Ourselves),
+            (identity("web-1", "aaaaaaaa"), Work::Unknown, Verdict::Dead("berth")),
+            // What a sidecar's program does outlives the sidecar, and holds no lock.
+            (identity("web-1", "aaaaaaaa"), Work::Unguarded, Verdict::Ourselves),
+            (identity("web-2", "aaaaaaaa"), Work::Unguarded, Verdict::Unknown),
             // Who does not say where it ran.
-            (Identity::stored("web-2"), None, Verdict::Unknown),
-            (Identity::stored("web-1"), None, Verdict::Ourselves),
+            (Identity::stored("web-2"), Work::Unknown, Verdict::Unknown),
+            (Identity::stored("web-1"), Work::Unknown, Verdict::Ourselves),
         ] {
-            let berth = berth.map(str::to_owned);
-            let silent = Unsettled { token: Token::new(0, Term(1)).unwrap(), by, reason: None, berth };
+            let silent = Unsettled { token: Token::new(0, Term(1)).unwrap(), by, reason: None, work };
             assert_eq!(here.judge(&own, &silent), verdict, "{silent:?}");
         }
     }
@@ -441,7 +452,8 @@ mod tests {
         let identity = |boot: &str| Identity::stored(format!("web-1_{boot}_17_0123456789abcdef"));
         let (own, here) = (identity("aaaaaaaa"), Here { berth: "8:1".to_owned() });
         let by = identity("bbbbbbbb");
-        let silent = Unsettled { token: Token::new(0, Term(1)).unwrap(), by, reason: None, berth: Some("8:1".to_owned()) };
+        let silent =
+            Unsettled { token: Token::new(0, Term(1)).unwrap(), by, reason: None, work: Work::Guarded("8:1".to_owned()) };
         assert_eq!(here.judge(&own, &silent), Verdict::Ourselves);
 
         let id = "3d1219c7c4c5404aaa1f6d2a48adfda4";

@@ -12,11 +12,13 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use rustix::process::Pid;
+use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Command;
 
 use super::program;
 use crate::candidacy::hook::Group;
+use crate::candidacy::own_variables;
 
 /// More than any agent says of itself.
 const SAID_MAX: u64 = 1024 * 1024;
@@ -30,7 +32,7 @@ const STATUS_IS_OFF: i32 = 2;
 const USUAL_FOLDERS: [&str; 2] = ["/usr/sbin", "/sbin"];
 
 /// What is done to a host.
-#[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
+#[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Action {
     /// Turn it off, and have the agent say that it is
     Off,
@@ -257,6 +259,9 @@ impl Agent {
         }
         let mut command = Command::new(&self.program);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).kill_on_drop(true);
+        for name in own_variables() {
+            command.env_remove(name);
+        }
         let mut child = command.spawn().map_err(|why| format!("{} could not be run: {why}", self.program.display()))?;
         let mut group = Group(child.id().and_then(|it| Pid::from_raw(it.cast_signed())));
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());

@@ -12,6 +12,7 @@ mod schedule;
 mod term;
 
 use std::ffi::OsString;
+use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
@@ -23,6 +24,7 @@ use incumbent::election::Builder;
 use incumbent::{Identity, Leadership, Timing};
 use incumbent_supervisor::berth::Berth;
 use incumbent_supervisor::{Command, Ending, Guarded, Setup, watchdog};
+use serde::{Deserialize, Serialize};
 
 use self::diary::Diary;
 use self::fence::Here;
@@ -31,9 +33,11 @@ use self::schedule::Slot;
 use self::term::{Served, Terms};
 use crate::candidacy::contend::{self, Next, Service, Unserved};
 use crate::candidacy::machine::{Machine, at_the_berth};
-use crate::candidacy::notify::{self, Notify};
+use crate::candidacy::notify::Notify;
 use crate::candidacy::signals::{Signals, Told};
-use crate::candidacy::{CandidacyArguments, Patience, build, claim_identity, find_target, say, state_directory, usage};
+use crate::candidacy::{
+    CandidacyArguments, Patience, build, claim_identity, find_target, own_variables, say, state_directory, usage,
+};
 use crate::elections::span;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -62,7 +66,7 @@ const RAN_WELL: Duration = Duration::from_secs(60);
 /// Waits double with each failure up to this, unless the first is longer.
 const BACK_OFF_MAX: Duration = Duration::from_secs(60);
 
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Debug, Serialize, Deserialize)]
 #[command(group = ArgGroup::new("slots").args(["every", "at"]))]
 #[command(group = ArgGroup::new("again").args(["restart", "every", "at"]).multiple(true))]
 pub(crate) struct RunArguments {
@@ -126,7 +130,7 @@ pub(crate) struct RunArguments {
 }
 
 /// What to do with the command while no renewal is acknowledged.
-#[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
+#[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum OnJeopardy {
     /// Let it run until it must stop
     Run,
@@ -135,7 +139,7 @@ pub(crate) enum OnJeopardy {
 }
 
 /// What to do when the leadership has ended and the command has not.
-#[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
+#[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum AfterLoss {
     /// Stand by, and run the command anew when elected again
     Contend,
@@ -144,7 +148,7 @@ pub(crate) enum AfterLoss {
 }
 
 /// Which of the times that were missed are made up for.
-#[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
+#[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum CatchUp {
     /// The last one, once, as soon as a host is there; not if the job has never been done
     Last,
@@ -153,7 +157,7 @@ pub(crate) enum CatchUp {
 }
 
 /// When a command that has ended is run again.
-#[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
+#[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Restart {
     /// Exit with its code
     Never,
@@ -181,7 +185,7 @@ pub(crate) fn run(wanted: &RunArguments) -> Result<Exit, Failure> {
         program,
         arguments: arguments.to_vec(),
         environment: Vec::new(),
-        without: notify::VARIABLES.map(OsString::from).to_vec(),
+        without: own_variables().map(OsString::from).collect(),
         directory: wanted.chdir.clone(),
     };
     contend::run(async |notify| contend(wanted, command, notify).await)
@@ -383,10 +387,15 @@ impl Supervisor<'_> {
 }
 
 async fn begin_guarding(wanted: &RunArguments, berth: &Berth, watchdog: Option<watchdog::Settings>) -> Result<Guarded, Failure> {
-    let stdin = std::io::stdin();
+    let (stdin, nothing) = (std::io::stdin(), std::fs::File::open("/dev/null"));
+    // It is in the background there: to read would stop it for good.
+    let stdin = match &nothing {
+        Ok(nothing) if stdin.is_terminal() => nothing.as_fd(),
+        Ok(_) | Err(_) => stdin.as_fd(),
+    };
     let setup = Setup {
         program: Path::new("/proc/self/exe"),
-        stdin: stdin.as_fd(),
+        stdin,
         berth: Some(berth.file()),
         network_fence: wanted.network_fence,
         watchdog,

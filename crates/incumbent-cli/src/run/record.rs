@@ -85,7 +85,18 @@ impl Done {
 pub(crate) struct Owed {
     token: Token,
     by: Identity,
-    berth: Option<String>,
+    work: Work,
+}
+
+/// What a former leader has noted of its work.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Work {
+    /// A command under a guardian, and its berth.
+    Guarded(String),
+    /// A program beside a sidecar: no guardian holds it, nor any lock of its machine.
+    Unguarded,
+    /// Nothing: one of ours has not started anything yet then.
+    Unknown,
 }
 
 /// Why a leader that left without a word is believed to be dead.
@@ -120,7 +131,7 @@ impl Proof {
 impl Record {
     /// Nothing was started, and these are left to whoever comes next.
     pub(crate) fn idle(silent: &[Unsettled]) -> Record {
-        let owed = |it: &Unsettled| Owed { token: it.token, by: it.by.clone(), berth: it.berth.clone() };
+        let owed = |it: &Unsettled| Owed { token: it.token, by: it.by.clone(), work: it.work.clone() };
         Record::Idle { owes: Some(silent.iter().map(owed).collect()) }
     }
 
@@ -171,9 +182,13 @@ impl fmt::Display for Record {
             Record::Idle { owes: Some(owes) } if owes.is_empty() => write!(f, "idle owes={NOBODY}"),
             Record::Idle { owes: Some(owes) } => {
                 f.write_str("idle")?;
-                owes.iter().try_for_each(|Owed { token, by, berth }| {
+                owes.iter().try_for_each(|Owed { token, by, work }| {
                     write!(f, " owes={token} as={}", by.as_str())?;
-                    berth.iter().try_for_each(|it| write!(f, " berth={it}"))
+                    match work {
+                        Work::Guarded(berth) => write!(f, " berth={berth}"),
+                        Work::Unguarded => write!(f, " led=yes"),
+                        Work::Unknown => Ok(()),
+                    }
                 })
             }
             Record::Ended => f.write_str("ended"),
@@ -199,13 +214,14 @@ fn owed(fields: &[(&str, &str)]) -> Option<Vec<Owed>> {
     let mut found = Vec::new();
     for (name, value) in words {
         match (*name, found.last_mut()) {
-            ("owes", _) => found.push((raise::token(value).ok()?, None, None)),
+            ("owes", _) => found.push((raise::token(value).ok()?, None, Work::Unknown)),
             ("as", Some((_, by @ None, _))) => *by = Some(Identity::stored(*value)),
-            ("berth", Some((_, _, berth @ None))) => *berth = Some((*value).to_owned()),
+            ("led", Some((_, _, work @ Work::Unknown))) => *work = Work::Unguarded,
+            ("berth", Some((_, _, work @ Work::Unknown))) => *work = Work::Guarded((*value).to_owned()),
             (_, _) => {}
         }
     }
-    found.into_iter().map(|(token, by, berth)| Some(Owed { token, by: by?, berth })).collect()
+    found.into_iter().map(|(token, by, work)| Some(Owed { token, by: by?, work })).collect()
 }
 
 /// A former leader that is not known to be dead.
@@ -215,8 +231,7 @@ pub(crate) struct Unsettled {
     pub(crate) by: Identity,
     /// What the past says of its end; `None` if it does not tell of it yet.
     pub(crate) reason: Option<String>,
-    /// The berth of its command, if it had one under a guardian.
-    pub(crate) berth: Option<String>,
+    pub(crate) work: Work,
 }
 
 /// How a leadership ended, as the past has it.
@@ -258,7 +273,7 @@ pub(crate) fn unsettled(board: &Board) -> Vec<Unsettled> {
                     let past = board.past.iter().find(|past| past.token == it.token);
                     // The record may not reach back to it any more.
                     let reason = past.map_or_else(|| "without a word".to_owned(), |it| it.reason.clone());
-                    Unsettled { token: it.token, by: it.by, reason: Some(reason), berth: it.berth }
+                    Unsettled { token: it.token, by: it.by, reason: Some(reason), work: it.work }
                 }));
                 break;
             }
@@ -267,14 +282,14 @@ pub(crate) fn unsettled(board: &Board) -> Vec<Unsettled> {
             (Some(End::Clean), _) => break,
             (_, Some(Record::Ended | Record::Done { .. } | Record::Settled { .. })) | (None, None) => {}
             (_, Some(Record::Guarded { by, berth })) => {
-                found.push(Unsettled { token, by, reason: past.map(|it| it.reason.clone()), berth: Some(berth) });
+                found.push(Unsettled { token, by, reason: past.map(|it| it.reason.clone()), work: Work::Guarded(berth) });
             }
             (_, Some(Record::Led { by })) => {
-                found.push(Unsettled { token, by, reason: past.map(|it| it.reason.clone()), berth: None });
+                found.push(Unsettled { token, by, reason: past.map(|it| it.reason.clone()), work: Work::Unguarded });
             }
             (Some(End::Unclean), None) => {
                 let past = past.into_iter().map(|it| (it.identity.clone(), it.reason.clone()));
-                found.extend(past.map(|(by, reason)| Unsettled { token, by, reason: Some(reason), berth: None }));
+                found.extend(past.map(|(by, reason)| Unsettled { token, by, reason: Some(reason), work: Work::Unknown }));
             }
         }
     }
@@ -344,11 +359,12 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let by = Identity::stored("web-1_0a1b2c3d_17_0123456789abcdef");
-        let owed = |number, berth: Option<&str>| Owed { token: token(number), by: by.clone(), berth: berth.map(str::to_owned) };
+        let owed = |number, work| Owed { token: token(number), by: by.clone(), work };
         for record in [
             Record::Idle { owes: None },
             Record::Idle { owes: Some(vec![]) },
-            Record::Idle { owes: Some(vec![owed(41, Some("8:131")), owed(40, None)]) },
+            Record::Idle { owes: Some(vec![owed(41, Work::Guarded("8:131".to_owned())), owed(40, Work::Unknown)]) },
+            Record::Idle { owes: Some(vec![owed(41, Work::Unguarded), owed(40, Work::Unguarded)]) },
             Record::Ended,
             Record::Guarded { by: by.clone(), berth: "8:131".to_owned() },
             Record::Led { by: by.clone() },
@@ -442,7 +458,7 @@ mod tests {
             board.notes.truncate(Past::KEPT_MAX);
             board.past.truncate(Past::KEPT_MAX);
         }
-        assert_eq!(unsettled(&board)[0].berth.as_deref(), Some("1:1"));
+        assert_eq!(unsettled(&board)[0].work, Work::Guarded("1:1".to_owned()));
     }
 
     #[test]

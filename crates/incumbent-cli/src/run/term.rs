@@ -87,7 +87,6 @@ impl Terms<'_> {
         let mut asked = self.office.begin(&leadership);
         let mut entry = Entry { hides_nobody: !self.fencing.is_wanted(), last_done: None, is_on_record: leadership.is_noted() };
         let way = self.enter(&leadership, guarded, signals, &mut entry).await?;
-        let is_clear = matches!(way, Way::Clear);
         let served = match way {
             Way::Clear => self.work(&leadership, guarded, signals, &mut asked).await,
             Way::Lost => (Served::Lost, None),
@@ -110,15 +109,31 @@ impl Terms<'_> {
         let is_tidy = self.say_farewell(&leadership, guarded).await?;
         // A seat that is given back says that all is well with those who had it before, unless it is on record that nothing was started.
         if !entry.hides_nobody && self.say_idle(token).await.is_err() {
-            self.leave_berth(guarded, is_clear).await;
+            self.leave_berth(guarded).await;
             drop(leadership);
             return Ok(served);
         }
         if !is_tidy {
             self.diary.note("not released");
-            outlast(leadership).await;
-            self.leave_berth(guarded, is_clear).await;
-            return Ok(served);
+            // Who is told once more does not wait, and the lease ends by itself.
+            let told = tokio::select! {
+                () = outlast(leadership) => None,
+                told = signals.told() => Some(told),
+            };
+            self.leave_berth(guarded).await;
+            return Ok(match (told, served) {
+                (None, served) | (Some(_), served @ Served::Told(..)) => served,
+                (Some(told), Served::Ended(ending)) => Served::Told(told, Some(ending)),
+                (
+                    Some(told),
+                    Served::Lost
+                    | Served::GivenAway
+                    | Served::NotStarted
+                    | Served::NotFenced
+                    | Served::AlreadyDone
+                    | Served::Missed,
+                ) => Served::Told(told, None),
+            });
         }
         let is_late = matches!(leadership.state(), State::Lost(_));
         let release = async {
@@ -128,7 +143,7 @@ impl Terms<'_> {
             }
         };
         // The engine is told first: to write to the berth can take as long as it does, where the disk is busy. Whoever is elected on this machine waits for it.
-        let (released, ()) = tokio::join!(biased; release, self.leave_berth(guarded, is_clear));
+        let (released, ()) = tokio::join!(biased; release, self.leave_berth(guarded));
         self.diary.note(if released.is_ok() { "released" } else { "not released" });
         if let Err(why) = &released {
             tracing::info!(%why, "not released");
@@ -147,12 +162,10 @@ impl Terms<'_> {
         answer(self.election.annotate(token, &Record::idle(&silent).after(done))).await
     }
 
-    /// Unless we had it, what stands in it is another's: the name of a tree that may live.
-    async fn leave_berth(&self, guarded: &mut Guarded, is_ours: bool) {
+    async fn leave_berth(&self, guarded: &mut Guarded) {
         guarded.settle().await;
-        let berth = &self.machine.berth;
-        if let Err(why) = if is_ours { berth.leave() } else { berth.let_go() } {
-            say!(false, "cannot unlock this machine's berth: {why}");
+        if let Err(why) = self.machine.berth.leave(guarded.cgroup().ok()) {
+            say!(false, "cannot unlock the lock of this machine: {why}");
         }
     }
 
@@ -331,7 +344,10 @@ impl Terms<'_> {
             Ok(true) => {}
             Ok(false) => return (Served::Lost, None),
             Err(why) => {
-                say!(false, "cannot write to this machine's berth: {why}");
+                say!(
+                    false,
+                    "cannot write to the lock of this machine, in the state directory ({why}): make room there, or name another with --state-dir"
+                );
                 return (Served::NotStarted, None);
             }
         }

@@ -1,6 +1,6 @@
 //! `incumbent kv`: keys of the service, read, written under guards, and watched.
 
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::pin::pin;
 
 use clap::Subcommand;
@@ -18,7 +18,7 @@ use incumbent_store::watch::{Interest, Topic};
 use serde_json::json;
 
 use super::{Here, asking, changing, json_of, txn, unexpected};
-use crate::console::{Console, Form, reader_gone};
+use crate::console::{Console, Form, on_one_line, reader_gone};
 use crate::elections::target::TargetArguments;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -193,7 +193,21 @@ pub(super) fn span(key: &str, prefix: bool) -> Span {
     if prefix { Span::prefix(key) } else { Span::key(key) }
 }
 
+/// The service would refuse it, as if the key were another's fault.
+pub(super) fn check_key(key: &str) -> Result<(), Failure> {
+    if key.is_empty() {
+        return Err(Failure::Input {
+            what: "a key is not empty".to_owned(),
+            hint: "name the key; --prefix takes an empty one for all keys",
+        });
+    }
+    Ok(())
+}
+
 async fn get(wanted: &GetArguments, here: &Here, console: &mut Console<'_>) -> Result<Exit, Failure> {
+    if !wanted.prefix {
+        check_key(&wanted.key)?;
+    }
     let consistency = if wanted.local { Consistency::Local } else { Consistency::Linearizable };
     let mut range = Range {
         span: Some(span(&wanted.key, wanted.prefix)),
@@ -216,7 +230,7 @@ async fn get(wanted: &GetArguments, here: &Here, console: &mut Console<'_>) -> R
     }
     if wanted.form.json {
         let items: Vec<_> = items.iter().map(describe).collect();
-        writeln!(console.out, "{:#}", json!({ "revision": revision, "items": items }))?;
+        writeln!(console.out, "{:#}", json!({ "revision": revision, "items": items, "more": more }))?;
     } else {
         for item in &items {
             if wanted.prefix {
@@ -225,6 +239,11 @@ async fn get(wanted: &GetArguments, here: &Here, console: &mut Console<'_>) -> R
             }
             console.out.write_all(&item.value)?;
             console.out.write_all(b"\n")?;
+        }
+        if more {
+            console.out.flush()?;
+            // Not among the keys, which others may read line by line.
+            let _ = writeln!(std::io::stderr(), "there are more: raise --limit, or leave it out");
         }
     }
     if items.is_empty() && !wanted.prefix {
@@ -245,6 +264,7 @@ pub(super) fn describe(item: &Item) -> serde_json::Value {
 }
 
 async fn put(wanted: &PutArguments, here: &Here, console: &mut Console<'_>) -> Result<Exit, Failure> {
+    check_key(&wanted.key)?;
     let value = if wanted.value == "-" {
         let mut value = Vec::new();
         std::io::stdin().read_to_end(&mut value)?;
@@ -279,6 +299,9 @@ async fn put(wanted: &PutArguments, here: &Here, console: &mut Console<'_>) -> R
 }
 
 async fn del(wanted: &DelArguments, here: &Here, console: &mut Console<'_>) -> Result<Exit, Failure> {
+    if !wanted.prefix {
+        check_key(&wanted.key)?;
+    }
     let span = span(&wanted.key, wanted.prefix);
     let mut count = 0;
     let revision = loop {
@@ -325,6 +348,9 @@ fn told(form: Form, revision: u64, more: serde_json::Value, what: &str, console:
 }
 
 async fn watch(wanted: &WatchArguments, here: &Here, console: &mut Console<'_>) -> Result<Exit, Failure> {
+    if !wanted.prefix {
+        check_key(&wanted.key)?;
+    }
     let interest = Interest::of(Topic::Keys(span(&wanted.key, wanted.prefix)));
     let mut watch = here.client.watch(interest, wanted.from);
     let mut gone = pin!(reader_gone());
@@ -370,11 +396,6 @@ fn print_change(event: &Event, form: Form, console: &mut Console<'_>) -> Result<
     Ok(())
 }
 
-/// On one line, whatever is in it.
 fn shown(bytes: &[u8]) -> String {
-    let mut line = String::new();
-    for letter in String::from_utf8_lossy(bytes).chars() {
-        if letter.is_control() { line.extend(letter.escape_default()) } else { line.push(letter) }
-    }
-    line
+    on_one_line(&String::from_utf8_lossy(bytes))
 }

@@ -153,7 +153,7 @@ fn act(text: &str) -> Result<Operation, Failure> {
     let (kind, rest) = text.split_once(':').ok_or_else(wrong)?;
     Ok(match kind {
         "put" => {
-            let (key, value) = rest.split_once('=').ok_or_else(wrong)?;
+            let (key, value) = rest.split_once('=').filter(|it| !it.0.is_empty()).ok_or_else(wrong)?;
             Act::Put(Put { key: key.to_owned().into(), value: value.to_owned().into(), ..Put::default() })
         }
         "delete" => Act::Delete(Delete { span: Some(span(rest, false)), wants_previous: false }),

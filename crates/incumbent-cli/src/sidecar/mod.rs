@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use incumbent::Leadership;
 use incumbent::election::Builder;
+use serde::{Deserialize, Serialize};
 
 use self::badge::Badge;
 use self::term::{Served, Terms};
@@ -49,7 +50,7 @@ const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr
 /// A host on which the hook failed leaves the seat to others for so long.
 const AGAIN_AFTER_FAILURE: Duration = Duration::from_secs(5);
 
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Debug, Serialize, Deserialize)]
 pub(crate) struct SidecarArguments {
     #[command(flatten)]
     pub(crate) candidacy: CandidacyArguments,

@@ -83,7 +83,7 @@ impl Terms<'_> {
         self.leave(leadership, &stop, work).await;
         self.office.end();
         if let Some(Err(why)) = self.machine.map(|it| it.berth.let_go()) {
-            say!(false, "cannot unlock this machine's berth: {why}");
+            say!(false, "cannot unlock the lock of this machine: {why}");
         }
         served
     }

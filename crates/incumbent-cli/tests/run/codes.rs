@@ -36,6 +36,10 @@ fn a_wrong_command_line_is_120_and_nothing_is_run() {
         (&["--config", "wrong.toml"], "unknown field"),
         (&["--on", "peers://127.0.0.1:1,127.0.0.1:2/group"], "must be a member: add me=N"),
         (&["--state-dir", "elsewhere"], "with --on file:elsewhere"),
+        (&["--health", ""], "a variable may be empty"),
+        (&["--on-elected", " "], "a variable may be empty"),
+        (&["--on-lost", ""], "a variable may be empty"),
+        (&["--on", "etdc://h", "--state-dir", "made"], "there are memory, file, etcd"),
     ] {
         std::fs::write(world.path("wrong.toml"), "tll = \"3s\"\n").unwrap();
         let output = ends(world.run(options, "touch ran"), 120);
@@ -49,7 +53,7 @@ fn a_wrong_command_line_is_120_and_nothing_is_run() {
     for left in std::fs::read_dir(world.path("elections")).unwrap().flatten() {
         assert!(left.file_name().to_string_lossy().starts_with("job."), "of a name that no engine takes {left:?} is left");
     }
-    assert!(!world.path("ran").exists());
+    assert!(!world.path("ran").exists() && !world.path("made").exists());
 }
 
 #[test]

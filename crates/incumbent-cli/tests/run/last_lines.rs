@@ -74,7 +74,7 @@ fn a_host_that_was_frozen_as_a_whole_sends_nothing_when_it_goes_on_while_another
     frozen.ends(122);
     world.nothing_lives();
     drop(frozen);
-    host.kill_until_empty();
+    host.kill_until_empty(None);
     host.remove();
 }
 

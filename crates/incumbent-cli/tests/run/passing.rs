@@ -24,6 +24,59 @@ fn the_command_knows_its_election_its_token_its_identity_and_its_socket() {
     assert!(tokens[0] < tokens[1], "{tokens:?}");
 }
 
+/// What a shell starts in the background is deaf to SIGINT: once the command has ended by it, the rest is told in the usual way.
+#[test]
+fn what_is_deaf_to_an_interrupt_is_told_to_end_all_the_same() {
+    let world = World::new(Hold::Group);
+    let script = r#"sh -c 'trap "echo drains > drained; exit" TERM; echo ready; while :; do sleep 0.05; done' & wait"#;
+    let run = world.start(&["--grace", "1m"], script);
+    run.hear("ready");
+    run.signal(Signal::INT);
+    run.ends(130);
+    assert_eq!(world.read("drained"), "drains\n");
+}
+
+/// In the background of a terminal, whoever reads from it is stopped, and hears nothing any more.
+#[test]
+fn on_a_terminal_there_is_nothing_to_read_and_who_is_stopped_can_still_be_told() {
+    let world = World::new(Hold::Group);
+    let on_a_terminal = |script: &str| {
+        let run = world.run(&["--quiet", "--grace", "1m"], script);
+        let words = [run.get_program()].into_iter().chain(run.get_args()).map(|it| it.to_str().unwrap().replace('\'', r"'\''"));
+        let line = words.map(|it| format!("'{it}'")).collect::<Vec<_>>().join(" ");
+        let mut terminal = std::process::Command::new("script");
+        terminal.args(["-qec", &line, "/dev/null"]).current_dir(world.path("")).env("XDG_RUNTIME_DIR", world.runtime());
+        terminal.stdin(Stdio::null());
+        terminal
+    };
+    let output = ends(on_a_terminal("cat; echo read it all"), 0);
+    assert!(text(&output.stdout).contains("read it all"), "{output:?}");
+    // It stops itself, as the kernel would, and is told to end by whoever sees that.
+    let script = "trap 'exit 9' TERM; supervisor=$(ps -o ppid= -p $PPID); kill -TERM $supervisor; kill -STOP $$; sleep 1000";
+    ends(world.run(&["--grace", "1m"], script), 9);
+}
+
+/// It begins anew once its command line is read, and nothing shows it: neither to whoever looks for it nor to what it starts, a supervisor of its own among that.
+#[test]
+fn a_supervisor_that_has_begun_anew_is_called_as_it_was_and_tells_nobody() {
+    let world = World::new(Hold::Group);
+    let health = format!("env | grep -c UNDERSTOOD > {}; true", world.path("health").display());
+    let hook = format!("env | grep -c UNDERSTOOD > {}; true", world.path("hook").display());
+    // The parent's parent: between them is the guardian.
+    let script = r#"
+        supervisor=$(ps -o ppid= -p $PPID | tr -d ' ')
+        echo "$(cat /proc/$supervisor/comm) $(tr '\0' ' ' < /proc/$supervisor/cmdline | head -n 1 | cut -d ' ' -f 2-3) $(tr '\0' '\n' < /proc/$supervisor/environ | grep -c '^INCUMBENT_UNDERSTOOD=')"
+        env | grep -c UNDERSTOOD
+        "$INNER" run inner --quiet --on "$WHERE" -- echo inner"#;
+    let mut command = world.run(&["--quiet", "--health", &health, "--on-elected", &hook], script);
+    command.env("INNER", env!("CARGO_BIN_EXE_incumbent")).env("WHERE", world.url());
+    // One of another process says nothing to this one.
+    command.env("INCUMBENT_UNDERSTOOD", r#"{"process":1,"colour":"Auto","command":{"Run":{}}}"#);
+    let output = ends(command, 0);
+    assert_eq!(text(&output.stdout), "incumbent run job 1\n0\ninner\n", "{}", text(&output.stderr));
+    assert_eq!((world.read("health").trim(), world.read("hook").trim()), ("0", "0"));
+}
+
 #[test]
 fn streams_and_arguments_pass_as_they_are() {
     let world = World::new(Hold::Group);

@@ -65,6 +65,19 @@ fn a_seat_whose_last_hook_fails_is_not_given_back_but_free_when_the_lease_has_en
 }
 
 #[test]
+fn told_once_more_it_does_not_wait_for_a_lease_to_end() {
+    let world = World::new(Hold::Group);
+    let redis = Redis::debian().start().unwrap();
+    let (url, state) = (format!("redis://{}/hooks", redis.address()), world.path("state"));
+    // Longer than any test is waited for.
+    let options = ["--on", &url, "--state-dir", state.to_str().unwrap(), "--ttl", "1h", "--on-lost", "exit 1"];
+    let run = world.start(&options, "exit 7");
+    run.reports("not given back");
+    run.signal(Signal::TERM);
+    run.ends(7);
+}
+
+#[test]
 fn a_hook_and_all_that_it_has_started_end_with_it_and_die_with_the_supervisor() {
     for hold in [Hold::Group, Hold::Descent] {
         let world = World::new(hold);

@@ -10,6 +10,7 @@ mod verdict;
 use std::time::Duration;
 
 use incumbent::engine::Demand;
+use incumbent::engine::Kind;
 use incumbent::guarantees::{Exclusive, WhoseClock};
 use incumbent::{Election, Timing, clock};
 use incumbent_lab::jobs::Audience as _;
@@ -103,6 +104,12 @@ pub(crate) async fn run(wanted: &DrillArguments, interrupt: &Interrupt, console:
             stranger.identity, wanted.election
         );
         return Err(Failure::Engine { what, exit: Exit::Refused });
+    }
+    // Candidates go on trying, whatever is in their way; who may not lead at all is told at once.
+    match answer(election.try_campaign()).await {
+        Ok(Some(leadership)) => drop(answer(leadership.resign()).await),
+        Err(why) if why.kind() == Kind::Misconfigured => return Err(Failure::changing(&why)),
+        Ok(None) | Err(_) => {}
     }
     let mut troupe = Troupe::start(wanted.candidates as usize, &target, election.timing().ttl(), election.name().as_str())?;
     let mut failovers = Vec::new();

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use incumbent_client::backup::{self, Unsaved};
 use incumbent_protocol::protocol::NodeId;
 use incumbent_service::log::Options;
-use incumbent_service::server::{self, Restoration};
+use incumbent_service::server::{self, NotRestored, Restoration};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 
@@ -98,8 +98,10 @@ pub(in crate::service) fn restore(wanted: &RestoreArguments, console: &mut Conso
         above: wanted.above,
         log: Options::default(),
     };
-    let restored = server::restore(&wanted.file, &wanted.data, &restoration)
-        .map_err(|why| Failure::Engine { what: why.to_string(), exit: Exit::Usage })?;
+    let restored = server::restore(&wanted.file, &wanted.data, &restoration).map_err(|why| match why {
+        NotRestored::File(what) => Failure::Engine { what, exit: Exit::Io },
+        NotRestored::Wrong(what) => Failure::Engine { what, exit: Exit::Usage },
+    })?;
     let next = next(wanted);
     if wanted.form.json {
         let document = json!({
