@@ -584,12 +584,13 @@ impl Tenure {
                     office.renew_at = office.due(&self.timing).max(self.now + self.timing.retry());
                 }
                 let until = office.until();
+                // The new deadline first: whoever sees the leadership held again acts by the deadline that it finds.
+                out.push(Effect::Emit(Event::Renewed { until }));
                 if office.stage == Stage::Jeopardy && self.now < office.jeopardy_at(&self.timing) {
                     office.stage = Stage::Calm;
                     out.push(Effect::Emit(Event::Recovered { until }));
                 }
                 self.phase = Phase::InOffice(office);
-                out.push(Effect::Emit(Event::Renewed { until }));
                 // A service that has cut the ttl short may have left nothing of it.
                 self.expire(out);
             }

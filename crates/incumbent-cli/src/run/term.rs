@@ -527,6 +527,8 @@ impl Work<'_> {
                 }
             }
             State::Jeopardy => {
+                // A renewal that was long on its way gives time without ending the jeopardy.
+                self.terms.keep_lease(self.leadership, guarded);
                 if self.terms.wanted.on_jeopardy == OnJeopardy::Freeze && !self.frozen && self.stop.is_none() {
                     self.frozen = true;
                     say!(self.terms.wanted.candidacy.quiet, "the engine does not answer: the command is frozen");

@@ -242,7 +242,7 @@ fn after_a_failure_it_retries_fast_then_warns_then_recovers() {
     let sent = it.now;
     it.answer(sent + 10, granted(1));
     let until = ms(sent + VALIDITY_MS);
-    assert_eq!(it.events(), [Event::Recovered { until }, Event::Renewed { until }]);
+    assert_eq!(it.events(), [Event::Renewed { until }, Event::Recovered { until }]);
     assert_eq!(it.state(), State::Held { token: token(1), until });
     it.wait(20_000);
     assert_eq!(it.now, sent + 2_500, "calm again");

@@ -143,7 +143,7 @@ pub enum Event {
         /// When the leadership ends unless it is renewed.
         until: Instant,
     },
-    /// The jeopardy is over.
+    /// The jeopardy is over. Comes after [`Event::Renewed`]: until when is known by then.
     Recovered {
         /// When the leadership ends now.
         until: Instant,
