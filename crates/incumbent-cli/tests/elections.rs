@@ -68,6 +68,7 @@ fn a_plan_keeps_its_goal_or_says_what_to_change() {
     assert!(text(&output.stdout).contains("allow at least 3.116s"), "{}", text(&output.stdout));
     let document = json(&ends(incumbent(&bad).arg("--json"), 1));
     assert!(document["possible"] == false && document["timing"].is_null() && document["why_not"].is_string());
+    assert_eq!(document["failover_least_ms"].as_f64().map(f64::ceil), Some(3116.0), "{document:#}");
     ends(&mut incumbent(&["plan", "--failover", "3.116s", "--pause", "800ms", "--rtt", "40ms"]), 0);
 
     for (wrong, says) in [("3", "1m30s"), ("soon", "1m30s"), ("-1s", "")] {

@@ -409,9 +409,46 @@ pub enum InvalidTiming {
     Pause { goal: Goal, bears: Duration, least: Option<Duration> },
 }
 
+impl InvalidTiming {
+    /// What is wrong, without what would be enough: for whoever has more to keep than times know of.
+    pub fn cause(&self) -> impl fmt::Display {
+        Cause(self)
+    }
+
+    /// Whether a longer failover would do.
+    pub fn is_haste(&self) -> bool {
+        match self {
+            InvalidTiming::Failover { .. } => true,
+            InvalidTiming::RoundTrip { least, .. } | InvalidTiming::Pause { least, .. } => least.is_some(),
+            InvalidTiming::Ttl { .. }
+            | InvalidTiming::Drift { .. }
+            | InvalidTiming::Span { .. }
+            | InvalidTiming::NoRoom { .. }
+            | InvalidTiming::Jeopardy { .. } => false,
+        }
+    }
+}
+
 impl fmt::Display for InvalidTiming {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.cause().fmt(f)?;
         match self {
+            InvalidTiming::Failover { least, .. } => advise(f, Some(*least)),
+            InvalidTiming::RoundTrip { least, .. } | InvalidTiming::Pause { least, .. } => advise(f, *least),
+            InvalidTiming::Ttl { .. }
+            | InvalidTiming::Drift { .. }
+            | InvalidTiming::Span { .. }
+            | InvalidTiming::NoRoom { .. }
+            | InvalidTiming::Jeopardy { .. } => Ok(()),
+        }
+    }
+}
+
+struct Cause<'a>(&'a InvalidTiming);
+
+impl fmt::Display for Cause<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
             InvalidTiming::Ttl { ttl } => write!(f, "a ttl of {}: it must be between 100ms and a day", Said(*ttl)),
             InvalidTiming::Drift { ppm } => {
                 write!(
@@ -446,30 +483,25 @@ impl fmt::Display for InvalidTiming {
                  choose a time between",
                 rounded(*latest)
             ),
-            InvalidTiming::Failover { goal, least } => write!(
-                f,
-                "a failover within {} needs a lease shorter than 100ms: allow at least {:?}",
-                Said(*goal),
-                rounded(*least) + Duration::from_millis(1)
-            ),
-            InvalidTiming::RoundTrip { goal, least } => {
+            InvalidTiming::Failover { goal, .. } => {
+                write!(f, "a failover within {} needs a lease shorter than 100ms", Said(*goal))
+            }
+            InvalidTiming::RoundTrip { goal, .. } => {
                 write!(
                     f,
                     "answers that take {} are too slow for a failover within {}",
                     Said(goal.round_trip),
                     Said(goal.failover)
-                )?;
-                advise(f, *least)
+                )
             }
-            InvalidTiming::Pause { goal, bears, least } => {
+            InvalidTiming::Pause { goal, bears, .. } => {
                 write!(
                     f,
                     "a failover within {} bears pauses of {:?}, not of {}",
                     Said(goal.failover),
                     rounded(*bears),
                     Said(goal.pause)
-                )?;
-                advise(f, *least)
+                )
             }
         }
     }

@@ -2,12 +2,13 @@
 //!
 //! It asks no engine: what one grants is known from its kind.
 
+use std::fmt;
 use std::time::Duration;
 
 use incumbent::Timing;
 use incumbent::guarantees::{Guarantees, Lateness};
 use incumbent::place::Place;
-use incumbent_protocol::timing::Goal;
+use incumbent_protocol::timing::{Goal, InvalidTiming};
 use serde_json::{Value, json};
 
 use super::target::Url;
@@ -64,18 +65,51 @@ fn lateness(engine: Option<&Guarantees>) -> Lateness {
     engine.map_or(Lateness::NONE, |it| it.late)
 }
 
-/// The timing for a goal; why there is none says what to allow for there to be one.
-fn plan(goal: Goal, engine: Option<&Guarantees>) -> Result<Timing, String> {
-    attempt(goal, engine).map_err(|why| match (why.split_once(ALLOW), least_failover(goal, engine)) {
-        (Some((why, _)), Some(least)) => format!("{why}{ALLOW}{}", span::rounded_up(least)),
-        // No failover would do: then something else is in the way.
-        (Some(_), None) => attempt(Goal { failover: FAILOVER_MAX, ..goal }, engine).err().unwrap_or(why),
-        (None, _) => why,
-    })
+/// Why a goal cannot be kept, by one bound alone.
+#[derive(Debug)]
+enum Obstacle {
+    /// It takes a longer failover: how long, only those who know all bounds can tell.
+    Haste(String),
+    /// It takes something else, and says what.
+    Other(String),
 }
 
-/// Before the span that would do. Whoever finds that one bound is not kept knows what that takes, and not what the others do.
-const ALLOW: &str = ": allow at least ";
+impl From<InvalidTiming> for Obstacle {
+    fn from(why: InvalidTiming) -> Obstacle {
+        if why.is_haste() { Obstacle::Haste(why.cause().to_string()) } else { Obstacle::Other(why.to_string()) }
+    }
+}
+
+/// Why no timing keeps a goal.
+#[derive(Debug)]
+struct Impossible {
+    why: String,
+    /// The shortest failover that could be kept, if that is what stands in the way.
+    allow: Option<Duration>,
+}
+
+impl fmt::Display for Impossible {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)?;
+        self.allow.map_or(Ok(()), |it| write!(f, ": allow at least {}", span::rounded_up(it)))
+    }
+}
+
+/// The timing for a goal; why there is none says what to allow for there to be one.
+fn plan(goal: Goal, engine: Option<&Guarantees>) -> Result<Timing, Impossible> {
+    let no_failover = |why| match attempt(Goal { failover: FAILOVER_MAX, ..goal }, engine) {
+        Err(Obstacle::Haste(why) | Obstacle::Other(why)) => why,
+        Ok(_) => why,
+    };
+    attempt(goal, engine).map_err(|obstacle| match obstacle {
+        Obstacle::Haste(why) => match least_failover(goal, engine) {
+            Some(least) => Impossible { why, allow: Some(least) },
+            // No failover would do: then something else is in the way.
+            None => Impossible { why: no_failover(why), allow: None },
+        },
+        Obstacle::Other(why) => Impossible { why, allow: None },
+    })
+}
 
 /// No failover that takes longer is worth planning.
 const FAILOVER_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -97,32 +131,30 @@ fn least_failover(goal: Goal, engine: Option<&Guarantees>) -> Option<Duration> {
     Some(enough)
 }
 
-fn attempt(goal: Goal, engine: Option<&Guarantees>) -> Result<Timing, String> {
-    let timing = Timing::plan(goal).map_err(|why| why.to_string())?;
+fn attempt(goal: Goal, engine: Option<&Guarantees>) -> Result<Timing, Obstacle> {
+    let timing = Timing::plan(goal)?;
     let Some(engine) = engine else { return Ok(timing) };
     let (name, least, most) = (engine.engine, engine.ttl_min, engine.ttl_max);
     if timing.ttl() < least {
-        let allow = Timing::of(least).build().map(|it| engine.failover_max(&it));
-        let allow = allow.map_or_else(|why| format!(": {why}"), |it| format!("{ALLOW}{}", span::rounded_up(it)));
-        return Err(format!(
-            "a failover within {} needs a lease of {}, and {name} grants none shorter than {}{allow}",
+        return Err(Obstacle::Haste(format!(
+            "a failover within {} needs a lease of {}, and {name} grants none shorter than {}",
             span::short(goal.failover),
             span::short(timing.ttl()),
             span::short(least)
-        ));
+        )));
     }
     if timing.ttl() <= most {
         return Ok(timing);
     }
     // A shorter lease fails over sooner, but bears less.
-    let longest = Timing::of(most).build().map_err(|why| why.to_string())?;
+    let longest = Timing::of(most).build()?;
     if longest.pause_max() < goal.pause || longest.request_timeout() / 2 < goal.round_trip {
-        return Err(format!(
+        return Err(Obstacle::Other(format!(
             "{name} grants no lease longer than {}, which bears pauses of {} and answers of {}: lower the pause or the round trip",
             span::short(most),
             span::measured(longest.pause_max()),
             span::measured(longest.request_timeout() / 2),
-        ));
+        )));
     }
     Ok(longest)
 }
@@ -130,7 +162,7 @@ fn attempt(goal: Goal, engine: Option<&Guarantees>) -> Result<Timing, String> {
 fn print_text(
     goal: Goal,
     engine: Option<&Guarantees>,
-    planned: &Result<Timing, String>,
+    planned: &Result<Timing, Impossible>,
     console: &mut Console<'_>,
 ) -> Result<(), Failure> {
     let paint = console.paint;
@@ -161,7 +193,7 @@ fn print_text(
 fn print_json(
     goal: Goal,
     engine: Option<&Guarantees>,
-    planned: &Result<Timing, String>,
+    planned: &Result<Timing, Impossible>,
     console: &mut Console<'_>,
 ) -> Result<(), Failure> {
     let document = json!({
@@ -175,7 +207,8 @@ fn print_json(
         "possible": planned.is_ok(),
         "timing": planned.as_ref().ok().map(|it| timing(it, goal.late)),
         "timeline": planned.as_ref().ok().map(|it| it.timeline(goal.late).to_string().lines().map(str::to_owned).collect::<Vec<_>>()),
-        "why_not": planned.as_ref().err(),
+        "why_not": planned.as_ref().err().map(Impossible::to_string),
+        "failover_least_ms": planned.as_ref().err().and_then(|it| it.allow).map(span::ms),
     });
     writeln!(console.out, "{document:#}")?;
     Ok(())
@@ -215,6 +248,12 @@ mod tests {
         Guarantees { ttl_min: least, ttl_max: most, ..incumbent::engines::promised("memory").unwrap() }
     }
 
+    /// As a person reads it.
+    fn advised(why: &Impossible) -> Duration {
+        let text = why.to_string();
+        span::parse(text.rsplit_once(": allow at least ").expect("advice").1).unwrap()
+    }
+
     /// Whoever follows the advice is not given another.
     #[test]
     fn what_is_said_to_be_enough_is_enough() {
@@ -226,8 +265,8 @@ mod tests {
                     Goal { failover: ms(failover), pause: ms(pause), round_trip: ms(trip), late: lateness(engine.as_ref()) };
                 let Err(why) = plan(goal, engine.as_ref()) else { continue };
                 // Else something other than the failover is to be changed.
-                let Some((_, allowed)) = why.split_once(ALLOW) else { continue };
-                let allowed = span::parse(allowed).unwrap();
+                let Some(_) = why.allow else { continue };
+                let allowed = advised(&why);
                 let kept = plan(Goal { failover: allowed, ..goal }, engine.as_ref());
                 assert!(kept.is_ok(), "{why}: {kept:?}");
             }
@@ -239,12 +278,11 @@ mod tests {
         let seconds = Duration::from_secs;
         let engine = granting(seconds(10), seconds(20));
         let why = plan(goal(3000, 0), Some(&engine)).unwrap_err();
-        let allowed = why.rsplit_once("at least ").map(|(_, span)| span::parse(span).unwrap()).unwrap();
-        let advised = Goal { failover: allowed, ..goal(0, 0) };
+        let advised = Goal { failover: advised(&why), ..goal(0, 0) };
         assert!(plan(advised, Some(&engine)).unwrap().ttl() >= engine.ttl_min, "{why}");
         assert_eq!(plan(goal(600_000, 0), Some(&engine)).unwrap().ttl(), seconds(20), "a shorter lease keeps the goal too");
         let why = plan(goal(600_000, 30_000), Some(&engine)).unwrap_err();
-        assert!(why.contains("no lease longer than 20s"), "{why}");
+        assert!(why.allow.is_none() && why.to_string().contains("no lease longer than 20s"), "{why}");
     }
 
     #[test]
@@ -255,7 +293,7 @@ mod tests {
         // Up to two ttls until the session ends, and one more for the lock-delay.
         assert!(timing.ttl() * 3 < Duration::from_secs(45) && consul.failover_max(&timing) <= Duration::from_secs(45));
         let why = within(20_000).unwrap_err();
-        let allowed = why.rsplit_once("at least ").map(|(_, span)| span::parse(span).unwrap()).unwrap();
+        let allowed = advised(&why);
         assert!(allowed > consul.ttl_min * 3, "{why}");
         within(span::ms(allowed) as u64).unwrap();
     }
