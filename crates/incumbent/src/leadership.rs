@@ -110,10 +110,13 @@ impl Term {
     }
 
     pub(crate) fn enter(&self, stage: Stage) {
-        if let Stage::Lost(_) = stage {
-            self.until.store(0, Ordering::Release);
-        }
-        self.stage.send_replace(stage);
+        // Both in one step for whoever looks at the stage: an end without its reason would be taken for a lease that ran out.
+        self.stage.send_modify(|it| {
+            if let Stage::Lost(_) = stage {
+                self.until.store(0, Ordering::Release);
+            }
+            *it = stage;
+        });
     }
 
     pub(crate) fn stage(&self) -> Stage {
@@ -162,12 +165,14 @@ impl Term {
     async fn reach(&self, is_there: impl Fn(Stage) -> bool) -> Reason {
         let mut stage = self.stage.subscribe();
         loop {
-            let at = *stage.borrow_and_update();
+            let (at, left) = {
+                let at = stage.borrow_and_update();
+                (*at, self.remaining())
+            };
             let reason = match at {
                 Stage::Calm | Stage::Jeopardy => Reason::Expired,
                 Stage::Stopping(reason) | Stage::Killing(reason) | Stage::Lost(reason) => reason,
             };
-            let left = self.remaining();
             if is_there(at) || left.is_zero() {
                 return reason;
             }
@@ -340,6 +345,46 @@ impl Changes {
         };
         if told.is_err() {
             std::future::pending::<()>().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use futures_util::FutureExt as _;
+    use incumbent_protocol::protocol;
+
+    use super::*;
+
+    /// The engine's thread ends a leadership while others look at it.
+    #[test]
+    fn whoever_sees_the_end_sees_why() {
+        let day = Duration::from_secs(86_400);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let _inside = runtime.enter();
+        for _ in 0..2_000 {
+            let (name, identity) = (Name::new("job").unwrap(), Identity::unique());
+            let until = Clock::Boottime.now() + day;
+            let term = Term::begin(Token::new(0, protocol::Term(1)).unwrap(), until, false, name, identity, Clock::Boottime);
+            thread::scope(|scope| {
+                scope.spawn(|| term.enter(Stage::Lost(Reason::Evicted)));
+                scope.spawn(|| {
+                    let lost = loop {
+                        if let Err(lost) = term.check() {
+                            break lost;
+                        }
+                    };
+                    assert_eq!(lost.reason, Reason::Evicted);
+                });
+                let reason = loop {
+                    if let Some(reason) = term.reach(|it| matches!(it, Stage::Lost(_))).now_or_never() {
+                        break reason;
+                    }
+                };
+                assert_eq!(reason, Reason::Evicted);
+            });
         }
     }
 }
