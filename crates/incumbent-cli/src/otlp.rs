@@ -21,8 +21,14 @@ pub(crate) struct OtlpArguments {
     #[arg(long, value_name = "FILE")]
     otlp_ca: Option<PathBuf>,
     /// Tell so many of the traces that begin here: 1 all, 0.01 one in a hundred; else OTEL_TRACES_SAMPLER and OTEL_TRACES_SAMPLER_ARG; else all
-    #[arg(long, value_name = "RATIO")]
+    #[arg(long, value_name = "RATIO", value_parser = share)]
     otlp_share: Option<f64>,
+}
+
+/// Whether it is one is said later, with the rest of the wish; but no JSON can say what is no number.
+fn share(text: &str) -> Result<f64, String> {
+    let said = text.parse().ok().filter(|it: &f64| it.is_finite());
+    said.ok_or_else(|| "say a number from 0, none, to 1, all".to_owned())
 }
 
 impl OtlpArguments {

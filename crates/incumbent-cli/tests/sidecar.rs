@@ -172,6 +172,45 @@ fn where_the_kernel_frees_the_seat_at_once_the_next_waits_for_what_was_promised(
     assert!(boottime_ns() >= deadline, "it leads while the program of the other may still act");
 }
 
+/// One is elected next, waits, and is told to end.
+#[test]
+fn there_nobody_who_only_waits_takes_back_what_was_promised() {
+    let (folder, badges) = (folder(), folder());
+    let (badge, hooked) = (badges.path().join("leader.json"), badges.path().join("hooked"));
+    let leader = start(&files(&folder), &["--ttl", "6s", "--file", badge.to_str().unwrap()]);
+    leader.leads();
+    let hook = format!("touch {}", hooked.display());
+    let waits = start(&files(&folder), &["--ttl", "6s", "--on-lost", &hook]);
+    leader.process.kill();
+    let left = std::fs::read_to_string(&badge).unwrap();
+    let deadline = serde_json::from_str::<Value>(&left).unwrap()["deadline_boottime_ns"].as_u64().unwrap();
+    waits.is_in("entering");
+    processes::signal(waits.process.process().id().unwrap(), Signal::TERM);
+    waits.process.wait();
+    let last = start(&files(&folder), &["--ttl", "6s"]);
+    last.leads();
+    assert!(boottime_ns() >= deadline, "it leads while the program of the first may still act");
+    assert!(!hooked.exists(), "nothing was begun that is to be ended");
+}
+
+#[test]
+fn there_a_program_may_say_that_it_has_stopped_for_as_long_as_it_may_drain() {
+    let folder = folder();
+    let leader = start(&files(&folder), &["--ttl", "2s", "--drain", "1m"]);
+    leader.leads();
+    let token = leader.token();
+    let other = start(&files(&folder), &["--ttl", "2s"]);
+    assert_eq!(leader.ask("POST", "/resign", "").0, 202);
+    leader.is_in("stopping");
+    // Longer than what was promised when it was told to stop.
+    let end = boottime_ns() + 3_000_000_000;
+    eventually("it drains", || boottime_ns() > end);
+    let remaining = leader.ask("GET", "/remaining", "").1;
+    assert!(remaining.trim().parse::<u64>().unwrap() > 0, "{remaining}");
+    assert_eq!(leader.ask("POST", &format!("/stopped?token={token}"), "").0, 200);
+    other.leads();
+}
+
 #[test]
 fn there_a_command_waits_for_the_promise_of_a_sidecar_and_a_sidecar_for_the_death_of_a_command() {
     let (folder, badges) = (folder(), folder());

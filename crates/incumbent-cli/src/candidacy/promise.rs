@@ -13,10 +13,14 @@ use std::time::Duration;
 use incumbent_protocol::time::Instant;
 use incumbent_supervisor::clock;
 
+/// A promise that is there and cannot be read now is looked for again after this.
+const READ_AGAIN_AFTER: Duration = Duration::from_millis(100);
+
 /// The file of one election on this machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Promise {
     path: PathBuf,
+    boot: String,
     /// What was promised by this process; 0 if nothing.
     until: Arc<AtomicU64>,
 }
@@ -24,21 +28,26 @@ pub(crate) struct Promise {
 impl Promise {
     /// Nothing is read or written yet.
     pub(crate) fn at(path: PathBuf) -> Promise {
-        Promise { path, until: Arc::default() }
+        Promise { path, boot: boot_id(), until: Arc::default() }
     }
 
     /// How long it takes until what a former holder has promised has passed.
     pub(crate) fn of_others(&self) -> Duration {
-        let text = std::fs::read_to_string(&self.path).unwrap_or_default();
+        let text = match std::fs::read_to_string(&self.path) {
+            Ok(text) => text,
+            Err(why) if why.kind() == io::ErrorKind::NotFound => return Duration::ZERO,
+            // No file descriptor is left, for example: that nothing was promised is not known.
+            Err(_) => return READ_AGAIN_AFTER,
+        };
         let until =
-            text.trim_end().split_once(' ').filter(|(boot, _)| *boot == boot_id()).and_then(|(_, until)| until.parse().ok());
+            text.trim_end().split_once(' ').filter(|(boot, _)| *boot == self.boot).and_then(|(_, until)| until.parse().ok());
         until.map_or(Duration::ZERO, |it| Instant::from_nanos(it) - clock::now())
     }
 
     /// From now on others may be told so.
     pub(crate) fn make(&self, until: Instant) -> io::Result<()> {
         // Not synced: it need not outlast the kernel.
-        replace(&self.path, &format!("{} {}\n", boot_id(), until.as_nanos()))?;
+        replace(&self.path, &self.text(until.as_nanos()))?;
         self.until.store(until.as_nanos(), Ordering::Release);
         Ok(())
     }
@@ -50,9 +59,16 @@ impl Promise {
 
     /// Whoever was told so has stopped.
     pub(crate) fn keep(&self) {
-        self.until.store(0, Ordering::Release);
-        // One that stays costs the next holder a wait, and nothing else.
-        let _ = std::fs::remove_file(&self.path);
+        let own = self.until.swap(0, Ordering::AcqRel);
+        // What another has promised is not ours to take back, though we lead, or wait to.
+        if own != 0 && std::fs::read_to_string(&self.path).is_ok_and(|it| it == self.text(own)) {
+            // One that stays costs the next holder a wait, and nothing else.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+
+    fn text(&self, until: u64) -> String {
+        format!("{} {until}\n", self.boot)
     }
 }
 
@@ -89,5 +105,25 @@ mod tests {
         assert!(next.of_others().is_zero());
         former.make(Instant::ZERO).unwrap();
         assert!(next.of_others().is_zero());
+    }
+
+    /// Somebody is killed, and whoever is elected next leaves before what was promised has passed.
+    #[test]
+    fn nobody_takes_back_what_another_has_promised() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("job.promise");
+        let [killed, waits, last] = [(); 3].map(|()| Promise::at(path.clone()));
+        killed.make(clock::now() + Duration::from_secs(60)).unwrap();
+        waits.keep();
+        assert!(last.of_others() > Duration::from_secs(50));
+        last.make(clock::now() + Duration::from_secs(120)).unwrap();
+        killed.keep();
+        assert!(waits.of_others() > Duration::from_secs(100), "it was replaced");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_taken_for_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(!Promise::at(folder.path().to_owned()).of_others().is_zero());
     }
 }

@@ -273,11 +273,12 @@ impl Term {
         }
         match (&self.stage, self.state()) {
             (Stage::Stopped, _) => Answer::text(StatusCode::OK, "so it is known"),
-            (Stage::Entering | Stage::Working | Stage::Stopping(_), "stopping") => match self.asked.send(Asked::Stopped) {
+            // Whoever was told to stop may say that it has, also when its time has passed by then.
+            (Stage::Stopping(_), _) | (Stage::Entering | Stage::Working, "stopping") => match self.asked.send(Asked::Stopped) {
                 Ok(()) => Answer::text(StatusCode::OK, "the seat is given back"),
                 Err(_) => Answer::text(StatusCode::CONFLICT, "too late: the seat is free when its time has passed"),
             },
-            (Stage::Entering | Stage::Working | Stage::Stopping(_), _) => {
+            (Stage::Entering | Stage::Working, _) => {
                 Answer::text(StatusCode::CONFLICT, "nobody was told to stop; POST /resign does so")
             }
         }

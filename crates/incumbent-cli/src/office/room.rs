@@ -3,7 +3,7 @@
 //! A process that is killed leaves its directory behind. A lock in it, which the kernel frees then, tells the next one that nobody needs it any more: numbers of processes come
 //! again, and in another namespace the same one lives.
 
-use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
@@ -39,13 +39,17 @@ impl Room {
         let names = std::iter::once(format!("{PREFIX}{id}")).chain((2..=NAMESAKES_MAX).map(|it| format!("{PREFIX}{id}-{it}")));
         for path in names.map(|it| base.join(it)) {
             DirBuilder::new().mode(0o700).recursive(true).create(&path)?;
+            // In a directory for all, somebody else may have made it first, to answer in our place.
+            if !is_private(&std::fs::symlink_metadata(&path)?) {
+                continue;
+            }
             if let Some(lock) = lock_anew(&path)? {
                 // Left by one of the same number that was killed.
                 let _ = std::fs::remove_file(path.join("socket"));
                 return Ok(Room { path, _lock: lock });
             }
         }
-        Err(io::Error::other(format!("{NAMESAKES_MAX} processes of the number {id} have one there")))
+        Err(io::Error::other(format!("{NAMESAKES_MAX} directories of the names {PREFIX}{id} are others' there")))
     }
 
     /// Where the socket is to be.
@@ -75,6 +79,11 @@ fn lock_anew(path: &Path) -> io::Result<Option<File>> {
     }
     // Somebody may have swept it away between the two.
     Ok(is_at(&lock, &path.join("lock")).then_some(lock))
+}
+
+/// A directory that nobody but this user may enter.
+fn is_private(found: &Metadata) -> bool {
+    found.is_dir() && found.uid() == rustix::process::geteuid().as_raw() && found.mode() & 0o077 == 0
 }
 
 fn is_at(file: &File, path: &Path) -> bool {
@@ -115,6 +124,17 @@ fn clear(path: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_directory_that_others_may_enter_is_no_room() {
+        let base = tempfile::tempdir().unwrap();
+        let id = std::process::id();
+        DirBuilder::new().mode(0o755).create(base.path().join(format!("{PREFIX}{id}"))).unwrap();
+        let elsewhere = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(elsewhere.path(), base.path().join(format!("{PREFIX}{id}-2"))).unwrap();
+        let room = Room::make(base.path()).unwrap();
+        assert_eq!(room.path, base.path().join(format!("{PREFIX}{id}-3")));
+    }
 
     #[test]
     fn rooms_of_the_dead_are_swept_and_those_of_the_living_are_not() {

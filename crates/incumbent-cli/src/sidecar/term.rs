@@ -60,6 +60,8 @@ enum Stop {
 /// What is known of the work at the end.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Work {
+    /// Somebody else's from before may go on, and nothing was done for this leadership.
+    NotBegun,
     Stopped,
     /// Nobody has said so.
     MayGoOn,
@@ -76,8 +78,8 @@ impl Terms<'_> {
         let entered = self.enter(&leadership, signals).await;
         let (served, stop, work) = match entered {
             Ok(()) => self.work(&leadership, signals, &mut asked).await,
-            // Nothing was begun, so there is nothing to wait for.
-            Err(served) => (served, Stop::Unfit("not entered".to_owned()), Work::Stopped),
+            // There is nothing to wait for.
+            Err((served, work)) => (served, Stop::Unfit("not entered".to_owned()), work),
         };
         drop(asked);
         self.leave(leadership, &stop, work).await;
@@ -89,15 +91,15 @@ impl Terms<'_> {
     }
 
     /// What was before has passed, and the hook has run.
-    async fn enter(&self, leadership: &Leadership, signals: &mut Signals) -> Result<(), Served> {
+    async fn enter(&self, leadership: &Leadership, signals: &mut Signals) -> Result<(), (Served, Work)> {
         if let Some(machine) = self.machine {
             match machine.clear(leadership, signals, self.wanted.candidacy.quiet).await {
                 Ok(Ok(())) => {}
-                Ok(Err(Uncleared::Lost)) => return Err(Served::Lost),
-                Ok(Err(Uncleared::Told(_))) => return Err(Served::Told),
+                Ok(Err(Uncleared::Lost)) => return Err((Served::Lost, Work::NotBegun)),
+                Ok(Err(Uncleared::Told(_))) => return Err((Served::Told, Work::NotBegun)),
                 Err(why) => {
                     say!(false, "{}; gives the seat back", why.message().map_or("", |(what, _)| what));
-                    return Err(Served::Refused);
+                    return Err((Served::Refused, Work::NotBegun));
                 }
             }
         }
@@ -106,19 +108,19 @@ impl Terms<'_> {
             let note = Record::Led { by: leadership.identity().clone() }.to_string();
             tokio::select! {
                 biased;
-                _ = leadership.stopping() => return Err(Served::Lost),
-                _ = signals.told() => return Err(Served::Told),
+                _ = leadership.stopping() => return Err((Served::Lost, Work::Stopped)),
+                _ = signals.told() => return Err((Served::Told, Work::Stopped)),
                 () = note_in_time(self.election, leadership.token(), &note) => {}
             }
         }
         if let Some(line) = &self.wanted.candidacy.on_elected {
             match self.hook(line, leadership).run_for(leadership, self.election.timing(), signals).await {
                 Ok(()) => {}
-                Err(Cut::Lost) => return Err(Served::Lost),
-                Err(Cut::Told(_)) => return Err(Served::Told),
+                Err(Cut::Lost) => return Err((Served::Lost, Work::Stopped)),
+                Err(Cut::Told(_)) => return Err((Served::Told, Work::Stopped)),
                 Err(Cut::Failed(why)) => {
                     say!(false, "--on-elected: {why}; gives the seat back");
-                    return Err(Served::Refused);
+                    return Err((Served::Refused, Work::Stopped));
                 }
             }
         }
@@ -242,7 +244,10 @@ impl Terms<'_> {
                     }
                     Served::Lost | Served::GivenAway | Served::Refused => *served = Served::Told,
                 },
-                () = changes.next() => {}
+                () = changes.next() => if let (Some(promise), Ok(_)) = (self.promise(), leadership.check()) {
+                    // The program may act as long as it drains. A promise that cannot be made anew ends sooner.
+                    let _ = promise.make(leadership.deadline());
+                },
                 () = tokio::time::sleep(left) => {}
             }
         }
@@ -251,7 +256,7 @@ impl Terms<'_> {
     /// The hook, then the release; or the end of the lease, if the work may go on.
     async fn leave(&self, leadership: Leadership, stop: &Stop, work: Work) {
         let mut work = work;
-        let is_ours = self.machine.is_none_or(|it| it.berth.try_take().unwrap_or(false));
+        let is_ours = self.machine.is_none_or(|it| it.berth.try_take().unwrap_or(false)) && work != Work::NotBegun;
         if !is_ours && self.wanted.candidacy.on_lost.is_some() {
             say!(false, "{NOT_RUN_BESIDE_ANOTHER}");
         }
@@ -264,7 +269,7 @@ impl Terms<'_> {
             work = Work::MayGoOn;
         }
         match work {
-            Work::Stopped => {
+            Work::NotBegun | Work::Stopped => {
                 self.office.stopped();
                 if let Some(promise) = self.promise() {
                     promise.keep();
