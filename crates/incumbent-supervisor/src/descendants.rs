@@ -4,6 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io;
+use std::path::Path;
 
 use incumbent_protocol::time::Instant;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -61,17 +63,34 @@ pub(crate) fn are_dead(root: Pid, give_up: Instant) -> bool {
     find(root, give_up).is_some_and(|second| second.living.is_empty() && second.dead.is_subset(&first.dead))
 }
 
-/// One look. It takes as long as there are processes on this machine, and `None` means that `give_up` came first.
+/// One look. It takes as long as there are processes on this machine, and `None` means that `give_up` came first, or that not all of them could be looked at: who has no file descriptor
+/// left sees nobody, and knows nothing.
 fn find(root: Pid, give_up: Instant) -> Option<Found> {
     if children(root).is_some_and(|it| it.is_empty()) {
         return Some(Found::default());
     }
+    find_in(Path::new("/proc"), root, give_up)
+}
+
+fn find_in(proc: &Path, root: Pid, give_up: Instant) -> Option<Found> {
     let mut children: BTreeMap<i32, Vec<Process>> = BTreeMap::new();
-    for process in fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|it| look(it.file_name().to_str()?)) {
+    for entry in fs::read_dir(proc).ok()? {
         if clock::now() >= give_up {
             return None;
         }
-        children.entry(process.parent).or_default().push(process);
+        let entry = entry.ok()?;
+        let Some(number) = entry.file_name().to_str().and_then(|it| it.parse().ok()) else { continue };
+        match fs::read_to_string(entry.path().join("stat")) {
+            Ok(stat) => {
+                if let Some(process) = parse(number, &stat) {
+                    children.entry(process.parent).or_default().push(process);
+                }
+            }
+            Err(why) if is_gone(&why) => {}
+            // Another user's, where those are hidden (hidepid).
+            Err(why) if why.kind() == io::ErrorKind::PermissionDenied => {}
+            Err(_) => return None,
+        }
     }
     let mut seen = BTreeSet::new();
     let mut found = Found::default();
@@ -110,9 +129,9 @@ pub(crate) fn stop_newborn(root: Pid, known: &mut BTreeSet<i32>, give_up: Instan
 fn children(root: Pid) -> Option<Vec<i32>> {
     let root = root.as_raw_nonzero();
     let mut found = Vec::new();
-    for thread in fs::read_dir(format!("/proc/{root}/task")).ok()?.flatten() {
+    for thread in fs::read_dir(format!("/proc/{root}/task")).ok()? {
         // A thread that has ended has left its children to another, which may have been read by then.
-        let list = fs::read_to_string(thread.path().join("children")).ok()?;
+        let list = fs::read_to_string(thread.ok()?.path().join("children")).ok()?;
         found.extend(list.split_ascii_whitespace().filter_map(|it| it.parse::<i32>().ok()));
     }
     Some(found)
@@ -124,6 +143,11 @@ pub(crate) fn send(process: &Process, signal: Signal) -> bool {
     // From here the number cannot change hands unnoticed.
     let is_same = look(&process.pid.as_raw_nonzero().to_string()).is_some_and(|it| it.began == process.began);
     is_same && pidfd_send_signal(pidfd, signal).is_ok()
+}
+
+/// A process that ends while it is looked at.
+fn is_gone(why: &io::Error) -> bool {
+    why.kind() == io::ErrorKind::NotFound || why.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error())
 }
 
 fn look(pid: &str) -> Option<Process> {
@@ -166,6 +190,21 @@ mod tests {
         {
             assert_eq!(is_dead(state, threads), dead, "{state} {threads}");
         }
+    }
+
+    #[test]
+    fn a_look_that_fails_proves_nobody_dead() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = rustix::process::getpid();
+        let look = |at: &str| find_in(&folder.path().join(at), root, Instant::NEVER);
+        assert!(look("nowhere").is_none());
+        let gone = folder.path().join("proc/4711");
+        fs::create_dir_all(&gone).unwrap();
+        fs::create_dir(folder.path().join("proc/self")).unwrap();
+        assert!(look("proc").is_some_and(|it| it.living.is_empty()), "one that has ended is gone");
+        // Whatever it is that cannot be read.
+        fs::create_dir(gone.join("stat")).unwrap();
+        assert!(look("proc").is_none());
     }
 
     #[test]
