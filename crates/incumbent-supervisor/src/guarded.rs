@@ -96,6 +96,8 @@ pub enum Event {
         /// Why.
         why: String,
     },
+    /// The guardian tells the tree to end, or kills it, because the lease that it knows of is over. How the command ends from now on says nothing of its work.
+    TimeUp,
     /// The guardian is no more. If a tree lived, it is being killed, and [`Event::Dead`] will follow. This one is of no use for another command.
     GuardianDied,
 }
@@ -210,8 +212,10 @@ impl Guarded {
     }
 
     /// Whether another command can be started; otherwise a new one must be begun.
-    pub fn is_usable(&self) -> bool {
-        !(self.lives || self.guardian_died || self.single_use && self.was_used)
+    pub fn is_usable(&mut self) -> bool {
+        // Nobody listens to it while there is nothing to hear, so its death may not be known yet.
+        let is_there = !self.guardian_died && matches!(self.guardian.try_wait(), Ok(None));
+        is_there && !(self.lives || self.single_use && self.was_used)
     }
 
     /// The tree is told to end at `stop_at`, killed at `kill_at`, and must be dead at `deadline`. To be called before [`Guarded::start`], and whenever the lease
@@ -390,6 +394,7 @@ impl Guarded {
                 Event::Dead { killed }
             }
             Report::NotFrozen { why } => Event::NotFrozen { why },
+            Report::TimeUp => Event::TimeUp,
             Report::Settled => {
                 self.unsettled = false;
                 return;

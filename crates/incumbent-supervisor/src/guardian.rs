@@ -132,6 +132,8 @@ struct Running {
     told: Option<Signal>,
     killed: bool,
     frozen: bool,
+    /// The supervisor was told that the lease is over.
+    is_time_up: bool,
 }
 
 impl Guardian {
@@ -283,8 +285,9 @@ impl Guardian {
         match started {
             Ok((pid, command)) => {
                 self.unheard = None;
-                self.running =
-                    Some(Running { pid, command: Some(command), kill_at: None, told: None, killed: false, frozen: false });
+                let command = Some(command);
+                let (kill_at, told) = (None, None);
+                self.running = Some(Running { pid, command, kill_at, told, killed: false, frozen: false, is_time_up: false });
                 self.report(&[Report::Started { pid: pid.as_raw_nonzero().get() }]);
             }
             Err(why) => {
@@ -387,13 +390,20 @@ impl Guardian {
         // How often it fired does not matter, only what time it is.
         let _ = rustix::io::read(&self.timer, &mut spent);
         self.give_back();
-        let Some(running) = &self.running else { return Ok(()) };
-        let now = clock::now();
+        let (now, lease_end, kill_due) = (clock::now(), self.lease_end(), self.kill_due());
         let stop_at = self.lease.map_or(now, |it| Instant::from_nanos(it.stop_at));
-        if running.killed || now >= self.kill_due() {
+        let Some(running) = &mut self.running else { return Ok(()) };
+        let is_to_stop = now >= stop_at && running.kill_at.is_none() && !running.frozen;
+        let is_to_die = running.killed || now >= kill_due;
+        if !running.killed && !running.is_time_up && (is_to_stop || now >= lease_end) {
+            running.is_time_up = true;
+            // First: what the command does when it is told so must not be taken for the end of its work.
+            self.report(&[Report::TimeUp]);
+        }
+        if is_to_die {
             self.kill();
-        } else if now >= stop_at && running.kill_at.is_none() && !running.frozen {
-            self.stop(Signal::TERM, self.lease_end());
+        } else if is_to_stop {
+            self.stop(Signal::TERM, lease_end);
         }
         Ok(())
     }

@@ -51,6 +51,8 @@ pub(crate) enum Report {
     Dead { killed: bool },
     /// The tree could not be frozen.
     NotFrozen { why: String },
+    /// The tree is told to end, or killed, because its lease is over. Comes before all that follows from it.
+    TimeUp,
     /// The berth is not touched from here until there is another lease.
     Settled,
 }

@@ -114,7 +114,7 @@ impl Hook<'_> {
     fn judge(&self, event: Event, ending: &mut Option<Ending>) -> Option<Result<(), String>> {
         let line = self.line;
         match event {
-            Event::Started { .. } | Event::NotFrozen { .. } | Event::GuardianDied => None,
+            Event::Started { .. } | Event::NotFrozen { .. } | Event::TimeUp | Event::GuardianDied => None,
             Event::Ended(how) => {
                 *ending = Some(how);
                 None

@@ -27,7 +27,7 @@ use crate::failure::Failure;
 /// How often the record is read while something stands in the way: a person may have confirmed.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How often a person is told that something stands in the way.
-const SAY_EVERY: Duration = Duration::from_secs(60);
+pub(super) const SAY_EVERY: Duration = Duration::from_secs(60);
 /// An agent that has failed is tried again after a second, then after twice as long each time, up to this.
 const AGENT_AGAIN_MAX: Duration = Duration::from_secs(30);
 /// Some engines write the past after they have filled the seat: so long it is waited for, before a leader of which only its note tells is taken for silent.

@@ -122,6 +122,15 @@ impl Job {
     }
 }
 
+/// Whether it is known that a job is done.
+pub(super) enum OnRecord {
+    Yes,
+    /// The seat was lost before that was acknowledged: another may do it again.
+    NotInTime,
+    /// So was it when a signal asked this process to end.
+    Told(Told),
+}
+
 impl Task {
     /// When something of its kind was done last.
     pub(super) fn newest(self, board: &Board) -> Option<Done> {
@@ -152,22 +161,34 @@ impl Task {
         }
     }
 
-    /// Puts on record that the leadership has done it. `false` if the seat was lost before that was acknowledged: then another may do it again.
-    pub(super) async fn put_on_record(self, election: &Election, leadership: &Leadership) -> bool {
-        let slot = match self {
-            Task::Once(_) => None,
-            Task::For(slot) => Some(slot.0),
-        };
-        let note = Record::Done { slot, at: wall_secs() }.to_string();
+    /// That it is done, as of now.
+    pub(super) fn done(self) -> Record {
+        Record::Done { slot: self.slot().map(|it| it.0), at: wall_secs() }
+    }
+
+    /// Puts on record that the leadership has done it.
+    pub(super) async fn put_on_record(
+        election: &Election,
+        leadership: &Leadership,
+        done: &Record,
+        signals: &mut Signals,
+    ) -> OnRecord {
+        let note = done.to_string();
         let saying = async {
-            while answer(election.annotate(leadership.token(), &note)).await.is_err() {
+            let mut said = false;
+            while let Err(why) = answer(election.annotate(leadership.token(), &note)).await {
+                if !std::mem::replace(&mut said, true) {
+                    say!(false, "the job is done, and the engine does not take note of it: {why}; goes on trying");
+                }
                 tokio::time::sleep(ASK_AGAIN_AFTER).await;
             }
         };
         tokio::select! {
             biased;
-            () = saying => true,
-            _ = leadership.lost() => false,
+            () = saying => OnRecord::Yes,
+            _ = leadership.lost() => OnRecord::NotInTime,
+            // Renewals may go on for ever where notes do not: somebody must be able to end that.
+            told = signals.told() => OnRecord::Told(told),
         }
     }
 

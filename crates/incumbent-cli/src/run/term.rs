@@ -12,8 +12,8 @@ use rustix::process::Signal;
 use tokio::sync::mpsc;
 
 use super::diary::Diary;
-use super::fence::{Fencing, Here, Takeover};
-use super::job::Task;
+use super::fence::{Fencing, Here, SAY_EVERY, Takeover};
+use super::job::{OnRecord, Task};
 use super::record::{Done, Record, Unsettled, unsettled};
 use super::{OnJeopardy, RunArguments};
 use crate::candidacy::contend::is_given_away;
@@ -98,13 +98,18 @@ impl Terms<'_> {
         };
         self.office.end();
         let (served, to) = served;
-        let served = if served == Served::Lost && is_given_away(&leadership) { Served::GivenAway } else { served };
-        let is_done = match (served, self.task) {
-            (Served::Ended(Ending::Code(0)), Some(task)) => task.put_on_record(self.election, &leadership).await,
-            (_, _) => false,
-        };
-        if self.task.is_some() && served == Served::Ended(Ending::Code(0)) && !is_done {
-            say!(false, "the job is done, but the engine did not take note of it in time: another host may do it again");
+        let mut served = if served == Served::Lost && is_given_away(&leadership) { Served::GivenAway } else { served };
+        let done = self.task.filter(|_| served == Served::Ended(Ending::Code(0))).map(Task::done);
+        let mut is_done = false;
+        if let Some(done) = &done {
+            match Task::put_on_record(self.election, &leadership, done, signals).await {
+                OnRecord::Yes => is_done = true,
+                OnRecord::NotInTime => {}
+                OnRecord::Told(told) => served = Served::Told(told, Some(Ending::Code(0))),
+            }
+            if !is_done {
+                say!(false, "the job is done, but the engine did not take note of it in time: another host may do it again");
+            }
         }
         let is_tidy = self.say_farewell(&leadership, guarded).await?;
         // A seat that is given back says that all is well with those who had it before, unless it is on record that nothing was started.
@@ -149,7 +154,8 @@ impl Terms<'_> {
             tracing::info!(%why, "not released");
         }
         if entry.is_on_record && !is_done && (is_late || released.is_err()) {
-            self.say_ended(token, entry.last_done).await;
+            // That it was done may have reached the engine, though no answer came back: that must not be unsaid.
+            self.say_ended(token, done.map_or_else(|| Record::Ended.after(entry.last_done), |it| it.to_string())).await;
         }
         Ok(served)
     }
@@ -170,8 +176,8 @@ impl Terms<'_> {
     }
 
     /// Says afterwards that nothing of a command lives whose supervisor was not heard in time: its host need not be fenced for it.
-    async fn say_ended(&self, token: Token, last_done: Option<Done>) {
-        let mut say = Box::pin(keep_saying(self.election.clone(), token, Record::Ended.after(last_done)));
+    async fn say_ended(&self, token: Token, note: String) {
+        let mut say = Box::pin(keep_saying(self.election.clone(), token, note));
         // Where the engine is not there, this process has better to do than to wait for it.
         if tokio::time::timeout(self.election.timing().request_timeout(), &mut say).await.is_err() {
             tokio::spawn(tokio::time::timeout(SAY_ENDED_WITHIN, say));
@@ -306,7 +312,7 @@ impl Terms<'_> {
         }
         let write = async {
             if is_needed {
-                keep_saying(self.election.clone(), leadership.token(), note).await;
+                self.insist(leadership.token(), &note).await;
             } else {
                 note_in_time(self.election, leadership.token(), &note).await;
             }
@@ -316,6 +322,18 @@ impl Terms<'_> {
             _ = leadership.stopping() => Way::Lost,
             told = signals.told() => Way::Told(told),
             () = write => Way::Clear,
+        }
+    }
+
+    /// Puts on record what must be there before anything is started, however long that takes, and says so.
+    async fn insist(&self, token: Token, note: &str) {
+        let mut said: Option<tokio::time::Instant> = None;
+        while let Err(why) = answer(self.election.annotate(token, note)).await {
+            if said.is_none_or(|it| it.elapsed() >= SAY_EVERY) {
+                say!(false, "NOT STARTED: the engine does not take note of it: {why}. Keeps the seat and goes on trying");
+                said = Some(tokio::time::Instant::now());
+            }
+            tokio::time::sleep(SAY_AGAIN_AFTER).await;
         }
     }
 
@@ -353,6 +371,8 @@ impl Terms<'_> {
         }
         self.office.work(None);
         guarded.start(command);
+        // A jeopardy that was there before is not told as a change, either.
+        work.on_change(guarded);
         let died = work.watch_over(guarded, &mut changes, signals, asked).await;
         let served = match (died, work.stop, work.ending) {
             (Died::NeverLived, Some(Stop::Told(told)), _) => Served::Told(told, None),
@@ -470,8 +490,11 @@ impl Work<'_> {
                     }
                     Event::NotFrozen { why } => {
                         say!(false, "the command could not be frozen ({why}), so it is killed");
+                        self.stop.get_or_insert(Stop::Lost);
+                        self.say_stop("not frozen");
                         guarded.kill();
                     }
+                    Event::TimeUp => self.on_time_up(),
                     Event::GuardianDied => {
                         say!(false, "the guardian of the command has died: the command is killed, and started again by whoever leads next");
                         self.stop.get_or_insert(Stop::Lost);
@@ -503,16 +526,19 @@ impl Work<'_> {
 
     fn on_end(&mut self, ending: Ending) {
         self.ending = Some(ending);
-        let (stop_at, _) = self.terms.last_times(self.leadership);
-        // A supervisor that stood still hears of this before it hears that its time is over: it was the guardian, by its own clock.
-        if self.stop.is_none() && matches!(ending, Ending::Signal(_)) && clock::now() >= stop_at {
+    }
+
+    /// The guardian has acted by its own clock, on the lease that it knows of. This process may have stood still, or be a moment later than it.
+    fn on_time_up(&mut self) {
+        if self.stop.is_none() {
             self.stop = Some(Stop::Lost);
-            self.say_stop(&Reason::Expired.to_string());
-            say!(
-                self.terms.wanted.candidacy.quiet,
-                "leaves office ({}): the guardian has told the command to end",
-                Reason::Expired
-            );
+            let (reason, quiet) = (Reason::Expired, self.terms.wanted.candidacy.quiet);
+            self.say_stop(&reason.to_string());
+            if self.frozen {
+                say!(quiet, "leaves office ({reason}): the guardian has killed the command where it stands");
+            } else {
+                say!(quiet, "leaves office ({reason}): the guardian has told the command to end");
+            }
         }
     }
 
@@ -535,7 +561,12 @@ impl Work<'_> {
                     guarded.freeze();
                 }
             }
-            State::Stopping(reason) | State::Lost(reason) => self.lose(reason, guarded),
+            State::Stopping(reason) => {
+                // Renewals go on until the work has ended: whoever was asked to go has the time to do so.
+                self.terms.keep_lease(self.leadership, guarded);
+                self.lose(reason, guarded);
+            }
+            State::Lost(reason) => self.lose(reason, guarded),
         }
     }
 
@@ -550,14 +581,9 @@ impl Work<'_> {
             say!(self.terms.wanted.candidacy.quiet, "leaves office ({reason}): the command is killed where it stands");
         } else {
             say!(self.terms.wanted.candidacy.quiet, "leaves office ({reason}): the command is told to end");
-            guarded.stop(Signal::TERM, self.kill_at());
+            // The guardian knows the end of the lease by itself.
+            guarded.stop(Signal::TERM, clock::now() + self.terms.wanted.grace);
         }
-    }
-
-    /// When a command that is told to end now is killed. The guardian knows the end of the lease by itself.
-    fn kill_at(&self) -> Instant {
-        let end = before(self.leadership.deadline(), self.terms.election.timing().kill());
-        (clock::now() + self.terms.wanted.grace).min(end)
     }
 
     fn on_signal(&mut self, heard: Heard, guarded: &mut Guarded) {

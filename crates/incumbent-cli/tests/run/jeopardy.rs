@@ -52,6 +52,25 @@ fn the_same_by_descent_alone() {
 }
 
 #[test]
+fn one_that_starts_in_jeopardy_is_frozen_at_once() {
+    let redis = Redis::debian().start().unwrap();
+    let world = World::new(Hold::Group);
+    let url = format!("redis://{}/late", redis.address());
+    let (state, hook) = (world.path("state"), world.hook("touch in; until [ -e go ]; do sleep 0.02; done"));
+    let state = state.to_str().unwrap();
+    let options = ["--on", &url, "--state-dir", state, "--ttl", "10s", "--on-jeopardy", "freeze", "--on-elected", &hook];
+    let run = world.start(&options, "echo ready; read -r line");
+    eventually("the hook runs", || world.path("in").exists());
+    redis.pause();
+    run.reports("no renewal is acknowledged");
+    std::fs::write(world.path("go"), "").unwrap();
+    run.reports("the command is frozen");
+    redis.resume();
+    run.reports("the command goes on");
+    run.hear("ready");
+}
+
+#[test]
 fn a_value_that_the_engine_does_not_take_holds_up_nothing() {
     let redis = Redis::debian().start().unwrap();
     let world = World::new(Hold::Group);

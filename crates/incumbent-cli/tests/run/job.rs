@@ -127,3 +127,24 @@ fn what_is_no_time_is_refused() {
         assert!(text(&refused.stderr).contains(says), "{}", text(&refused.stderr));
     }
 }
+
+#[test]
+fn a_job_that_is_done_and_cannot_be_noted_is_said_and_can_be_ended() {
+    let world = World::new(Hold::Group);
+    let run = world.start(&["--once=1h"], "rm elections/job.notes-lock; mkdir elections/job.notes-lock; echo done");
+    run.hear("done");
+    run.reports("the job is done, and the engine does not take note of it");
+    run.signal(Signal::TERM);
+    run.ends(0);
+}
+
+#[test]
+fn what_is_not_started_because_it_cannot_be_noted_is_said() {
+    let world = World::new(Hold::Group);
+    std::fs::create_dir_all(world.path("elections/job.notes-lock")).unwrap();
+    let run = world.start(&["--once=1h"], "echo started");
+    run.reports("NOT STARTED: the engine does not take note of it");
+    std::fs::remove_dir(world.path("elections/job.notes-lock")).unwrap();
+    run.hear("started");
+    run.ends(0);
+}

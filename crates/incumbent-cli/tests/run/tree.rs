@@ -251,6 +251,54 @@ fn a_guardian_whose_supervisor_is_stopped_kills_the_tree_by_its_own_clock() {
     }
 }
 
+/// It ends by itself, with the best of codes, because its guardian has told it to.
+#[test]
+fn whoever_was_cut_off_has_not_done_its_work_whatever_it_says() {
+    for options in [&["--ttl", "3s"][..], &["--ttl", "3s", "--once=1h"]] {
+        let world = World::new(Hold::Group);
+        let run = world.start(options, r#"trap 'exit 0' TERM; echo "ready $INCUMBENT_TOKEN"; while :; do sleep 0.02; done"#);
+        let first = run.hear("ready ");
+        run.signal(Signal::STOP);
+        eventually("the guardian has ended it", || world.living().is_empty());
+        run.signal(Signal::CONT);
+        let second = run.hear("ready ");
+        assert!(first.parse::<u64>().unwrap() < second.parse::<u64>().unwrap(), "{options:?}");
+        run.signal(Signal::TERM);
+        run.ends(0);
+    }
+}
+
+#[test]
+fn whoever_is_asked_to_go_may_drain_for_longer_than_a_lease() {
+    let world = World::new(Hold::Group);
+    let drain =
+        r#"trap 'trap "" TERM; echo draining; sleep 3; echo drained; exit 0' TERM; echo ready; while :; do sleep 0.02; done"#;
+    let run = world.start(&["--ttl", "2s", "--grace", "1m", "--after-loss", "exit"], drain);
+    run.hear("ready");
+    // It would wait for somebody to follow.
+    let mut asking = world.incumbent(&["resign", "job", "--on", &world.url()]).spawn().unwrap();
+    run.hear("draining");
+    run.hear("drained");
+    run.ends(122);
+    asking.kill().unwrap();
+    asking.wait().unwrap();
+}
+
+#[test]
+fn a_guardian_that_dies_while_another_leads_is_replaced_before_its_host_does() {
+    let world = World::new(Hold::Group);
+    let start = |name| world.start(&["--identity", name, "--after-loss", "exit"], "echo ready; exec sleep 1000");
+    let first = start("web-1");
+    first.hear("ready");
+    let second = start("web-2");
+    second.reports("standing by");
+    let guardian = second.guardian();
+    signal(guardian, Signal::KILL);
+    all_die("the guardian", &[guardian]);
+    first.signal(Signal::TERM);
+    second.hear("ready");
+}
+
 /// Three thousand that are deaf to what asks them to end.
 const CROWD: &str = r#"
 exec perl -e '$SIG{TERM} = "IGNORE"; $| = 1; for (1..3000) { fork or do { sleep 1000; exit } } print "ready\n"; sleep 1000'
