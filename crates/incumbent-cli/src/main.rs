@@ -14,6 +14,7 @@ mod interrupt;
 mod progress;
 mod style;
 mod table;
+mod voice;
 
 mod elections;
 mod fence;

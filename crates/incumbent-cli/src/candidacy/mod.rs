@@ -118,8 +118,7 @@ pub(crate) fn find_target(wanted: &CandidacyArguments) -> Result<Target, Failure
 macro_rules! say {
     ($quiet:expr, $($what:tt)*) => {
         if !$quiet {
-            // The terminal may be gone; the work goes on.
-            let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("incumbent: {}\n", format_args!($($what)*)));
+            $crate::voice::say(format_args!($($what)*));
         }
     };
 }

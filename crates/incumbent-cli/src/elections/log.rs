@@ -13,6 +13,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::voice::Voice;
 
 /// The variable that says what is to be told: `debug`, or by module, as in `incumbent=debug,redis=warn`.
 const VARIABLE: &str = "INCUMBENT_LOG";
@@ -44,7 +45,7 @@ pub(crate) fn begin(talk: Talk) -> Result<(), Failure> {
             (filter, talk)
         }
     };
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(false).event_format(Lines(talk));
+    let lines = tracing_subscriber::fmt::layer().with_writer(Voice::default).with_ansi(false).event_format(Lines(talk));
     // Whoever was first keeps it; there is only one in this program.
     let _ = tracing_subscriber::registry().with(filter).with(lines).try_init();
     Ok(())

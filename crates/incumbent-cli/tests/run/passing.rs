@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::process::Stdio;
 
+use incumbent_testbed::eventually;
 use rustix::process::Signal;
 
 use crate::shell::{ends, text};
@@ -25,6 +26,31 @@ fn the_command_knows_its_election_its_token_its_identity_and_its_socket() {
 }
 
 /// What a shell starts in the background is deaf to SIGINT: once the command has ended by it, the rest is told in the usual way.
+/// Somebody's `| less`, or a collector of logs that hangs.
+#[test]
+fn a_standard_error_that_nobody_reads_holds_up_nobody() {
+    let world = World::new(Hold::Group);
+    let (unread, full) = std::io::pipe().unwrap();
+    fill(&full);
+    let mut first =
+        world.run(&["--ttl", "30s", "--after-loss", "exit"], "touch there; exec sleep 1000").stderr(full).spawn().unwrap();
+    eventually("the command runs", || world.path("there").exists());
+    let second = world.start(&["--ttl", "30s"], "echo ready; exec sleep 1000");
+    second.reports("standing by");
+    world.ask(&["resign", "job"]);
+    second.hear("ready");
+    assert_eq!(first.wait().unwrap().code(), Some(122));
+    drop(unread);
+}
+
+fn fill(pipe: &std::io::PipeWriter) {
+    use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+    let flags = fcntl_getfl(pipe).unwrap();
+    fcntl_setfl(pipe, flags | OFlags::NONBLOCK).unwrap();
+    while rustix::io::write(pipe, b".").is_ok() {}
+    fcntl_setfl(pipe, flags).unwrap();
+}
+
 #[test]
 fn what_is_deaf_to_an_interrupt_is_told_to_end_all_the_same() {
     let world = World::new(Hold::Group);
