@@ -52,7 +52,7 @@ pub struct Limits {
     pub answer_items_max: usize,
     /// So many bytes of keys and values in one answer, or one item.
     pub answer_bytes_max: usize,
-    /// So many keys may one request look at, in all its guards, reads, counts and deletions. Whatever is applied, every replica applies, and answers nobody meanwhile.
+    /// So many keys may one request look at, in all its guards, reads, counts, deletions and names that are taken. Whatever is applied, every replica applies, and answers nobody meanwhile.
     pub visited_max: usize,
     /// So many keys may one request delete. It is all one revision, and every replica applies it at once: more are deleted by several.
     pub deleted_max: usize,

@@ -293,6 +293,24 @@ fn children_are_counted_and_their_numbers_never_come_again() {
 }
 
 #[test]
+fn names_that_were_taken_by_hand_are_passed_within_the_same_bound() {
+    let mut scene = Scene::with_limits(Limits { visited_max: 3, ..Limits::STANDARD });
+    scene.put("/lock", "").expect("written");
+    for number in 0..3 {
+        scene.put(&format!("/lock/n-{number:010}"), "by hand").expect("written");
+    }
+    let child = || Act::Put(Put { parent_len: 5, sequential: true, ..put("/lock/n-", "") });
+    let too_many = Refusal::Limit { what: "keys looked at in one request".into(), max: 3 };
+    let Act::Put(alone) = child() else { panic!("a put") };
+    let digest = scene.store.digest();
+    assert_eq!(scene.ask(Command::Put(alone.clone())), Err(too_many.clone()));
+    assert_eq!(scene.store.digest(), digest);
+    scene.ask(Command::Delete(delete(Span::key("/lock/n-0000000002")))).expect("deleted");
+    assert_eq!(scene.transact(vec![], vec![child(), child()], vec![]), Err(too_many), "all of a request together");
+    assert_eq!(key_of(&written(scene.ask(Command::Put(alone)))), "/lock/n-0000000002");
+}
+
+#[test]
 fn a_transaction_is_all_or_nothing() {
     let mut scene = Scene::new();
     let session = scene.open(1000);

@@ -22,7 +22,7 @@ use crate::time::{Stamp, Time};
 
 impl Store {
     pub(crate) fn put(&mut self, stamp: Stamp, put: &Put) -> Result<Reply, Refusal> {
-        self.draft(stamp, |work| work.draft.put(put)).map(Reply::Written)
+        self.draft(stamp, |work| work.draft.put(put, &mut work.visits)).map(Reply::Written)
     }
 
     pub(crate) fn delete(&mut self, stamp: Stamp, delete: &Delete) -> Result<Reply, Refusal> {
@@ -106,7 +106,7 @@ impl Work<'_> {
         let act = operation.act.as_ref().ok_or_else(|| Refusal::malformed("an operation that this version does not know"))?;
         let answer = match act {
             Act::Put(put) => {
-                let written = self.draft.put(put)?;
+                let written = self.draft.put(put, &mut self.visits)?;
                 spend(&mut self.answer_bytes, written.previous.as_ref().map_or(0, |it| it.size()), self.limits)?;
                 ActAnswer::Written(written)
             }

@@ -96,7 +96,7 @@ impl<'a> Draft<'a> {
         self.set(key, item);
     }
 
-    pub(crate) fn put(&mut self, put: &Put) -> Result<Written, Refusal> {
+    pub(crate) fn put(&mut self, put: &Put, visits: &mut Visits) -> Result<Written, Refusal> {
         if put.key.is_empty() {
             return Err(Refusal::malformed("a key is not empty"));
         }
@@ -109,7 +109,7 @@ impl<'a> Draft<'a> {
         if put.session != 0 {
             self.sessions.require(put.session)?;
         }
-        let key = if put.sequential { self.name_child(put)? } else { put.key.clone() };
+        let key = if put.sequential { self.name_child(put, visits)? } else { put.key.clone() };
         let before = self.keys.find(&key).cloned();
         if before.is_none() && (put.keeps_value || put.keeps_session) {
             return Err(Refusal::NoKey);
@@ -157,14 +157,15 @@ impl<'a> Draft<'a> {
     }
 
     /// The name of the parent's next child.
-    fn name_child(&mut self, put: &Put) -> Result<Bytes, Refusal> {
+    fn name_child(&mut self, put: &Put, visits: &mut Visits) -> Result<Bytes, Refusal> {
         let parent = child_of(&put.key, put.parent_len)?.ok_or_else(|| Refusal::malformed("a sequential key is a child"))?;
         let mut item = self.keys.find(&parent).cloned().ok_or(Refusal::NoParent)?;
         loop {
+            visits.spend(1)?;
             let number = format!("{:010}", item.named);
             item.named += 1;
             let key: Bytes = [&put.key[..], number.as_bytes()].concat().into();
-            // Somebody may have made one of this name by hand.
+            // Somebody may have made one of this name by hand, or very many.
             if self.keys.find(&key).is_none() {
                 self.change(&parent, Some(item));
                 return Ok(key);
