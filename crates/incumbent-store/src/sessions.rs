@@ -120,16 +120,13 @@ impl Sessions {
         Ok(None)
     }
 
-    /// Opens it. Its number is the one it wants, or the first free one from `revision` on.
+    /// Opens it. Its number is the one it wants, or the first free one of those that `revision` has.
     pub(crate) fn open(&mut self, wanted: &OpenSession, at: Time, revision: u64) -> u64 {
-        let mut id = wanted.session;
-        if id == 0 {
+        let id = match wanted.session {
             // Somebody may have wished for a number that the counter had not reached.
-            id = revision;
-            while self.sessions.contains(&id) {
-                id = id.wrapping_add(1).max(1);
-            }
-        }
+            0 => numbers(revision).find(|it| !self.sessions.contains(it)).expect("more numbers than sessions"),
+            id => id,
+        };
         let deadline = at.deadline(wanted.ttl_ms);
         self.restore(
             id,
@@ -325,5 +322,56 @@ impl Sessions {
     /// Sessions behind this number.
     pub(crate) fn after(&self, id: u64) -> impl Iterator<Item = u64> {
         self.sessions.from(Bound::Excluded(&id)).map(|(id, _)| *id)
+    }
+}
+
+/// The numbers that a session which is opened at this revision may have: first the revision, then others that are strewn over all that there are. If they were the next ones, whoever
+/// wishes for a million in a row would make each opening among them walk along the row; so each number that is taken is in the way of one revision at most, and once.
+fn numbers(revision: u64) -> impl Iterator<Item = u64> {
+    // A revision has 48 bits, so the first 65,535 attempts of no two revisions are the same; nor are any two of one, as `strew` gives no number twice.
+    let others = (1..=u64::MAX).map(move |attempt| strew(revision ^ attempt.rotate_right(16)));
+    core::iter::once(revision).chain(others).filter(|it| *it != 0)
+}
+
+/// Another number for each number, near to no other's: each step can be taken back, so no two become one.
+fn strew(number: u64) -> u64 {
+    let number = (number ^ number >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let number = (number ^ number >> 29).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    number ^ number >> 32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_were_wished_for_in_a_row_do_not_make_each_opening_walk_along_it() {
+        let mut sessions = Sessions::default();
+        let wish = |session| OpenSession { session, ttl_ms: 1000, ..OpenSession::default() };
+        for session in 1..=10_000 {
+            sessions.open(&wish(session), Time::ZERO, session);
+        }
+        let mut looks = 0;
+        for revision in 1..=10_000 {
+            looks += numbers(revision).take_while(|it| sessions.sessions.contains(it)).count();
+            sessions.open(&wish(0), Time::ZERO, revision);
+        }
+        assert_eq!(sessions.len(), 20_000, "each has a number of its own");
+        assert_eq!(looks, 10_000, "one is taken, the next is free");
+        assert!(sessions.any(0).is_none());
+    }
+
+    #[test]
+    fn whoever_wishes_for_the_numbers_that_come_next_is_in_the_way_once_for_each() {
+        // Two revisions have no number in common, so a number that is taken is looked at for one of them alone.
+        let mut all: Vec<u64> = (1..=300).flat_map(|it| numbers(it).skip(1).take(300)).collect();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), 300 * 300);
+        // However many are tried, none comes twice.
+        let mut of_one: Vec<u64> = numbers(7).take(200_000).collect();
+        of_one.sort_unstable();
+        of_one.dedup();
+        assert_eq!(of_one.len(), 200_000);
     }
 }
