@@ -379,7 +379,7 @@ pub struct Raise {
     pub above: u64,
 }
 
-/// Removes all that is known of an election in which nobody leads or waits. Its tokens are not given again.
+/// Removes all that is known of an election in which nobody leads or waits. Its tokens are not given again: of one whose incarnation is above the store's, that is kept, and nothing else.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Forget {
     /// The election.

@@ -4,7 +4,7 @@ mod scene;
 
 use incumbent_store::command::*;
 use incumbent_store::keys::transaction::Put;
-use incumbent_store::query::{Query, ReadEvents};
+use incumbent_store::query::{Answer, ListElections, Query, ReadEvents};
 use incumbent_store::refusal::Refusal;
 use incumbent_store::reply::Reply;
 use incumbent_store::store::Store;
@@ -96,6 +96,32 @@ fn an_election_whose_incarnations_are_used_up_does_not_keep_the_others_from_bein
     new.expire();
     assert!(new.win(bid(session, "spent", "c")) > after, "by the revisions that were left out");
     assert_eq!(new.win(bid(session, "other", "c")) >> 48, 1);
+}
+
+#[test]
+fn an_election_that_was_raised_and_forgotten_does_not_use_up_the_tokens_of_the_others() {
+    let mut old = Scene::new();
+    let session = old.open(1000);
+    old.ask(Command::Raise(Raise { election: "mine".into(), above: 32766 << 48 | 5 })).expect("raised");
+    let before = old.win(bid(session, "mine", "a"));
+    old.resign("mine", before, "").expect("given back");
+    let forget = || Command::Forget(Forget { election: "mine".into() });
+    old.ask(forget()).expect("forgotten");
+    assert_eq!(old.store.incarnation(), 0);
+    assert!(old.look("mine").past.is_empty(), "nothing but its incarnation is left");
+    assert_eq!(old.ask(forget()), Err(Refusal::NoElection));
+    let listed = old.store.query(&Query::Elections(ListElections::default()));
+    assert!(matches!(&listed, Ok(Answer::Elections(it)) if it.elections.is_empty()), "{listed:?}");
+    let mut new = restored(&old, 0).expect("restored");
+    let session = new.open(60_000);
+    let token = new.win(bid(session, "mine", "b"));
+    assert!(token > before, "{token:x} after {before:x}");
+    // Once all others have come as far, nothing of it needs to be remembered.
+    new.resign("mine", token, "").expect("given back");
+    new.ask(Command::Raise(Raise { election: String::new(), above: 32766 << 48 | 5 })).expect("raised");
+    new.ask(forget()).expect("forgotten");
+    assert_eq!(new.ask(forget()), Err(Refusal::NoElection));
+    assert!(new.win(bid(session, "mine", "c")) > token);
 }
 
 #[test]

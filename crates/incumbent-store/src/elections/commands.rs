@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 
 use super::room::{Parting, Room, incarnation_above};
-use super::{INCARNATION_MAX, TERM_BITS, Unknown};
+use super::{Election, INCARNATION_MAX, TERM_BITS, Unknown};
 use crate::command::{Annotate, Ask, Campaign, Complete, Demand, Evict, Forget, Proclaim, Raise, Renew, Resign, Withdraw};
 use crate::election::{Completion, Note};
 use crate::event::{Change, Completed, Noted, Proclaimed, Wished};
@@ -179,13 +179,18 @@ impl Store {
     }
 
     pub(crate) fn forget(&mut self, asked: &Forget) -> Result<Reply, Refusal> {
-        let election = self.elections.find(&asked.election).ok_or(Refusal::NoElection)?;
+        // One that is to be remembered for its incarnation alone has been forgotten as far as it can be.
+        let known = self.elections.find(&asked.election).filter(|it| !it.is_forgotten() || it.incarnation <= self.incarnation);
+        let election = known.ok_or(Refusal::NoElection)?;
         if !election.is_deserted() || !election.reservations.is_empty() {
             return Err(Refusal::Occupied);
         }
-        // Its tokens must not come again under the same name.
-        self.incarnation = self.incarnation.max(election.incarnation);
-        self.elections.forget(&asked.election);
+        // Its tokens must not come again under the same name. If it was raised above the others, that alone is remembered: whoever may forget one election must not use up the tokens of all.
+        let incarnation = if election.incarnation > self.incarnation { election.incarnation } else { 0 };
+        self.elections.change(&asked.election, Unknown::Refuse, &self.limits, |_, election| {
+            *election = Election { incarnation, ..Election::default() };
+            Ok(())
+        })?;
         Ok(self.done())
     }
 

@@ -94,9 +94,14 @@ impl Election {
         self.holders.is_empty() && self.line.is_empty()
     }
 
+    /// Whether nothing is known of it, but perhaps that its tokens go on above others that were given.
+    pub(crate) fn is_forgotten(&self) -> bool {
+        self.is_deserted() && self.reservations.is_empty() && self.records.is_none()
+    }
+
     /// Whether there is nothing to remember of it.
     fn is_blank(&self) -> bool {
-        self.is_deserted() && self.reservations.is_empty() && self.records.is_none() && self.incarnation == 0
+        self.is_forgotten() && self.incarnation == 0
     }
 
     /// The token of the last leadership, if nothing but what has been must be remembered: tokens come from the revision, so they go on rising if it is forgotten and begins again. Those of one
@@ -303,7 +308,8 @@ impl Elections {
             .elections
             .from(Bound::Included(from))
             .filter(|(name, _)| asked.after.is_empty() || ***name != *asked.after)
-            .take_while(|(name, _)| name.starts_with(asked.prefix.as_str()));
+            .take_while(|(name, _)| name.starts_with(asked.prefix.as_str()))
+            .filter(|(_, election)| !election.is_forgotten());
         let (mut elections, mut bytes) = (Vec::new(), 0);
         for (name, election) in rest {
             let leader = election.holders.first();
