@@ -384,3 +384,30 @@ async fn a_node_that_closes_answers_everybody_who_asked_by_http() {
         }
     }
 }
+
+/// Who waits in line for its turn has come into it: whatever the node cannot say any more, that was done.
+#[tokio::test]
+async fn a_node_that_closes_tells_nobody_in_line_that_it_is_not() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let config = Config { clients: Some("127.0.0.1:0".to_owned()), ..Config::alone(directory.path()) };
+    let node = Node::start(config).expect("starts");
+    let handle = node.handle();
+    let session = opened(handle.submit(open(60_000)).await);
+    let leads = Campaign { session, election: "e".to_owned(), identity: "a".to_owned(), ..Campaign::default() };
+    done(handle.submit(Request::of(Command::Campaign(leads))).await);
+    let body = format!("{{\"session\":\"{session}\",\"identity\":\"b\"}}");
+    let mut stream = TcpStream::connect(node.clients_address().expect("it serves clients")).await.expect("connected");
+    let head =
+        format!("POST /v1/elections/e/campaign?wait=50s HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", body.len());
+    stream.write_all((head + &body).as_bytes()).await.expect("sent");
+    // It watches for its turn, so it has been told that it waits.
+    soon("it waits", || async { (handle.status().await.expect("runs").watches == 1).then_some(()) }).await;
+    let answered = tokio::spawn(async move {
+        let mut answer = String::new();
+        timeout(LONG, stream.read_to_string(&mut answer)).await.expect("in time").map(|_| answer)
+    });
+    assert_eq!(node.close().await, End::Closed);
+    let answer = answered.await.expect("no panic").expect("read");
+    let status = answer.split(' ').nth(1);
+    assert!(matches!(status, Some("202" | "504")), "{answer}");
+}

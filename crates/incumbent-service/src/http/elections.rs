@@ -83,17 +83,16 @@ pub(super) async fn campaign(petition: &Petition, election: String, body: Body<'
         seen: body.id("seen").unwrap_or_default(),
         only_if_free: body.flag("only_if_free"),
     };
-    let (mut reply, mut revision) = petition.submit(Command::Campaign(bid.clone())).await?;
-    if !wait.is_zero() && !bid.only_if_free && is_in_line(&reply) {
-        if petition.number.is_some() {
-            // The answer may be that of long ago.
-            (reply, revision) = again(petition, &bid).await?;
-        }
-        if is_in_line(&reply) {
-            elected(petition, &bid, revision + 1, until).await?;
-            (reply, revision) = again(petition, &bid).await?;
+    let mut told = petition.submit(Command::Campaign(bid.clone())).await?;
+    if !wait.is_zero() && !bid.only_if_free && is_in_line(&told.0) {
+        match stand(petition, &bid, &mut told, until).await {
+            Ok(()) => {}
+            // It has come into the line, and stands there or leads: "certainly not done" would be wrong.
+            Err(failure) if failure.status == StatusCode::SERVICE_UNAVAILABLE => {}
+            Err(failure) => return Err(failure),
         }
     }
+    let (reply, revision) = told;
     match reply {
         Reply::Granted(seat) => {
             let won = json!({ "won": true, "token": views::id(seat.token), "ttl_ms": seat.ttl_ms });
@@ -117,13 +116,33 @@ fn is_in_line(reply: &Reply) -> bool {
     matches!(reply, Reply::InLine(_))
 }
 
+/// Waits in line, and learns how things stand when that is over. If it fails, what was told last is as good as ever.
+async fn stand(petition: &Petition, bid: &Campaign, told: &mut (Reply, u64), until: Instant) -> Result<(), Failure> {
+    if petition.number.is_some() {
+        // The answer may be that of long ago.
+        *told = again(petition, bid).await?;
+        if !is_in_line(&told.0) {
+            return Ok(());
+        }
+    }
+    let was_elected = elected(petition, bid, told.1 + 1, until).await?;
+    match again(petition, bid).await {
+        Ok(now) => *told = now,
+        Err(failure) if was_elected && failure.status == StatusCode::SERVICE_UNAVAILABLE => {
+            return Err(Failure::unknown("the candidate was elected, and the node cannot say whether it leads still"));
+        }
+        Err(failure) => return Err(failure),
+    }
+    Ok(())
+}
+
 /// How things stand. Repeated, a candidacy is the same still, and its session is kept alive.
 async fn again(petition: &Petition, bid: &Campaign) -> Result<(Reply, u64), Failure> {
     petition.submit_as(Request::of(Command::Campaign(bid.clone()))).await
 }
 
-/// Until the candidate is elected, or it is time.
-async fn elected(petition: &Petition, bid: &Campaign, from: u64, until: Instant) -> Result<(), Failure> {
+/// Until the candidate is elected, or it is time. Whether it was.
+async fn elected(petition: &Petition, bid: &Campaign, from: u64, until: Instant) -> Result<bool, Failure> {
     let topic = CandidateTopic { election: bid.election.clone(), identity: bid.identity.clone() };
     let mut watch = petition.watch(Interest::of(Topic::Candidate(topic)), from).await?;
     // A watch that ends early is as good as the end of the time: the answer says how things stand.
@@ -138,11 +157,11 @@ async fn elected(petition: &Petition, bid: &Campaign, from: u64, until: Instant)
                 ));
             }
             if matches!(event.change, Some(Change::Elected(_))) {
-                return Ok(());
+                return Ok(true);
             }
         }
     }
-    Ok(())
+    Ok(false)
 }
 
 pub(super) async fn renew(petition: &Petition, election: String, body: Body<'_>) -> Result<Value, Failure> {
