@@ -178,6 +178,11 @@ impl Store {
         self.journal.read(asked)
     }
 
+    /// Whether a session is to end with its connection, and this guest may end it. Looks at nothing that is attached to it: one connection may have had very many.
+    pub fn ends_with_connection(&self, guest: &str, session: u64) -> bool {
+        self.sessions.live(session).is_some_and(|it| it.ends_with_connection) && !self.sessions.is_anothers(session, guest)
+    }
+
     /// Whether an answer may take more than a moment: whoever has other things to do lets a copy of the store answer it elsewhere.
     pub fn takes_long(&self, query: &Query) -> bool {
         /// So many of anything are a moment.

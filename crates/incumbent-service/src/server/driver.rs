@@ -12,14 +12,13 @@ use std::sync::mpsc as std_mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
-use incumbent_client::serve::{Belfry, Lost, Standing};
+use incumbent_client::serve::{Belfry, Standing};
 use incumbent_peer::clock;
 use incumbent_peer::packet::{Freight, Lane as LineLane};
 use incumbent_peer::switchboard::{Arrival, Known as PeerKnown, Lines, Security, Switchboard};
 use incumbent_protocol::protocol::NodeId;
 use incumbent_protocol::time::Instant;
-use incumbent_store::command::{Command, EndSession, Request};
-use incumbent_store::query::{Answer, Query};
+use incumbent_store::command::Request;
 use incumbent_store::store::Store;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -374,7 +373,7 @@ impl Driver {
     /// When to wake, if nothing else happens before.
     fn deadline(&self) -> Instant {
         let now = clock::now();
-        if !self.work.is_empty() {
+        if !self.work.is_empty() || !self.inputs.is_empty() {
             return now;
         }
         let closing = self.closing.as_ref().map(|it| it.until.min(it.transfer_again));
@@ -529,7 +528,7 @@ impl Driver {
             Order::Attend { watcher, interest, bell } => self.belfry.add_as(watcher, interest, bell),
             Order::Leave { watcher } => self.belfry.remove(watcher),
             Order::Events { asked, reading } => reading.done(self.store.events(&asked)),
-            Order::Lost { guest, sessions } => self.end_sessions(&guest, &sessions),
+            Order::Lost { guest, sessions } => self.work(Work::EndSessions(guest, sessions.into_iter())),
             Order::Administer { administration, answer } => {
                 let (handle, timeout) = (self.handle.clone(), self.settings.election_timeout());
                 tokio::spawn(async move { answer.tell(administration::attend(handle, timeout, administration).await) });
@@ -543,20 +542,6 @@ impl Driver {
             Order::Removed { by, index } => self.be_removed(&format!("as node {by} has it, at entry {index}")),
             Order::BackUp { answer } => self.work(Work::BackUp(answer)),
             Order::ReadBackup { wanted, answer } => self.keeper.give(keeper::Task::ReadBackup { wanted, answer }),
-        }
-    }
-
-    /// The process that had them is dead: those end that wished so. If that cannot be had now, their deadlines end them.
-    fn end_sessions(&mut self, guest: &str, sessions: &[Lost]) {
-        for Lost { session, binding } in sessions {
-            let Ok(Answer::Session(view)) = self.store.query(&Query::Session(*session)) else { continue };
-            if view.ends_with_connection && self.unwilling().is_none() {
-                let (reason, binding) = ("process died".to_owned(), Some(*binding));
-                let end = EndSession { session: *session, reason, unclean: true, binding };
-                let tag = self.desk.wait(Waiter::Nobody);
-                let request = Request { guest: guest.to_owned(), ..Request::of(Command::EndSession(end)) };
-                self.propose(tag, request, Place::Anywhere);
-            }
         }
     }
 

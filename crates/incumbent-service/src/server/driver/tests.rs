@@ -1,7 +1,8 @@
 //! What a driver makes of a replica's wishes, step by step.
 
-use incumbent_store::command::Expire;
-use incumbent_store::query::AskStatus;
+use incumbent_client::serve::Lost;
+use incumbent_store::command::{Command, Expire, OpenSession};
+use incumbent_store::query::{Answer, AskStatus, Query};
 
 use super::*;
 use crate::log::sim::SimDisk;
@@ -138,4 +139,34 @@ async fn whoever_watches_is_told_before_whoever_asked() {
     let (outcome, had_seen) = seen.recv().await.expect("told");
     assert!(matches!(outcome, Outcome::Done { revision: 1, .. }), "{outcome:?}");
     assert!(had_seen);
+}
+
+/// A connection may have had very many sessions: others get their turn while they end.
+#[tokio::test]
+async fn sessions_of_a_lost_connection_end_in_pieces_and_only_those_that_wished_so() {
+    let (mut driver, _inboxes) = alone().await;
+    driver.turn_until = Instant::NEVER;
+    let open = |guest: &str, session, ends_with_connection| {
+        let open = OpenSession { session, ttl_ms: 60_000, ends_with_connection, ..OpenSession::default() };
+        let request = Request { guest: guest.to_owned(), ..Request::of(Command::OpenSession(open)) };
+        Item { tag: None, payload: apply::payload(request, 0) }
+    };
+    let mut items: Vec<Item> = (1..=250).map(|it| open("me", it, true)).collect();
+    items.extend([open("me", 251, false), open("another", 252, true)]);
+    let content = Content::Batch { at: ClusterTime(1), items };
+    driver.commit(vec![Committed { index: driver.applied + 1, term: incumbent_protocol::protocol::Term(1), content }]);
+
+    driver.turn_until = clock::now();
+    let sessions = (1..=253).map(|session| Lost { session, binding: 0 }).collect();
+    driver.on_order(Order::Lost { guest: "me".to_owned(), sessions });
+    assert!(driver.inputs.is_empty(), "the turn is over");
+    assert!(driver.deadline() <= clock::now(), "it goes on as soon as others had theirs");
+    let Some(Work::EndSessions(guest, sessions)) = driver.work.pop_front() else { panic!("it waits for its turn") };
+    driver.end_sessions(guest, sessions);
+    assert_eq!((driver.inputs.len(), driver.work.len()), (work::LOST_AT_ONCE, 1), "the rest comes behind what waits");
+    assert!(driver.deadline() <= clock::now());
+    driver.turn_until = Instant::NEVER;
+    driver.work_on();
+    assert_eq!((driver.inputs.len(), driver.work.len()), (250, 0));
+    assert!(driver.deadline() <= clock::now(), "what is to be proposed does not wait for somebody to come");
 }

@@ -4,9 +4,12 @@
 //! turn is over, lets others have theirs, and goes on. What depends on how far the store has come waits in the same line.
 
 use std::sync::Arc;
+use std::vec;
 
 use incumbent_client::administration::BackupView;
+use incumbent_client::serve::Lost;
 use incumbent_peer::clock;
+use incumbent_store::command::{Command, EndSession, Request};
 use incumbent_store::event::Event;
 use incumbent_store::query::{Answered, Query};
 use incumbent_store::refusal::Refusal;
@@ -15,12 +18,15 @@ use incumbent_store::store::Store;
 use tokio::sync::oneshot;
 
 use super::{Driver, wall_ms};
-use crate::replica::{ClusterTime, Committed, Content, Halt, Index, Input, Item, Roll, Snapshot, Tag};
+use crate::replica::{ClusterTime, Committed, Content, Halt, Index, Input, Item, Place, Roll, Snapshot, Tag};
 use crate::server::backup::Label;
 use crate::server::config::WORK_MAX;
-use crate::server::desk::{self, Asker};
+use crate::server::desk::{self, Asker, Waiter};
 use crate::server::handle::{End, NotNow, Unanswered, Why};
 use crate::server::{RELEASE, apply, keeper, members};
+
+/// So many sessions of a connection that was lost are looked at in one go. One may have had a hundred thousand.
+pub(super) const LOST_AT_ONCE: usize = 100;
 
 /// One thing to do.
 pub(super) enum Work {
@@ -34,6 +40,8 @@ pub(super) enum Work {
     Read(Tag),
     Digest(oneshot::Sender<(Index, u64)>),
     BackUp(oneshot::Sender<Result<BackupView, String>>),
+    /// A guest's connection was lost, with these.
+    EndSessions(String, vec::IntoIter<Lost>),
     Snapshot(Snapshot),
     /// The store of another node comes in the place of this one.
     Install(Snapshot, Option<(Index, Box<Store>)>),
@@ -87,6 +95,7 @@ impl Driver {
                 }
                 Work::Digest(answer) => drop(answer.send((self.applied, self.store.digest()))),
                 Work::BackUp(answer) => self.back_up(answer),
+                Work::EndSessions(guest, sessions) => self.end_sessions(guest, sessions),
                 Work::Snapshot(snapshot) => self.take_snapshot(snapshot),
                 Work::Install(snapshot, arrived) => {
                     // What was there before is told of the store that was.
@@ -142,6 +151,24 @@ impl Driver {
         let (cluster, release) = (self.cluster.clone(), RELEASE.to_owned());
         let label = Label { cluster, node: self.me.0, wall_ms: wall_ms(), release };
         self.keeper.give(keeper::Task::BackUp { index: self.applied, store: Box::new(self.store.clone()), label, answer });
+    }
+
+    /// The process that had them is dead: those end that wished so, some of them now. If that cannot be had now, their deadlines end them.
+    pub(super) fn end_sessions(&mut self, guest: String, mut sessions: vec::IntoIter<Lost>) {
+        if self.unwilling().is_some() {
+            return;
+        }
+        for Lost { session, binding } in sessions.by_ref().take(LOST_AT_ONCE) {
+            if self.store.ends_with_connection(&guest, session) {
+                let end = EndSession { session, reason: "process died".to_owned(), unclean: true, binding: Some(binding) };
+                let tag = self.desk.wait(Waiter::Nobody);
+                let request = Request { guest: guest.clone(), ..Request::of(Command::EndSession(end)) };
+                self.propose(tag, request, Place::Anywhere);
+            }
+        }
+        if !sessions.as_slice().is_empty() {
+            self.work.push_back(Work::EndSessions(guest, sessions));
+        }
     }
 
     fn take_snapshot(&mut self, snapshot: Snapshot) {
