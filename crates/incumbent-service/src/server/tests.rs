@@ -279,15 +279,38 @@ async fn watchers_follow_a_store_that_leaps() {
     for _ in 0..3 {
         let _ = write(&mut ahead, "key", "");
     }
-    watchers.leap(&ahead);
+    watchers.leap(&ahead, store.revision());
     assert_eq!(told(&mut follows), [2, 3, 4]);
     let _ = write(&mut ahead, "key", "");
     ahead
         .apply(Stamp::at(Time::ZERO), Request::of(Command::Compact(Compact { revision: 5 })), &mut Vec::new())
         .expect("compacted");
-    watchers.leap(&ahead);
+    watchers.leap(&ahead, 4);
     assert_eq!(follows.next().await, Err(WatchEnd::Refused(Refusal::Compacted(6))));
     assert_eq!(watchers.len(), 0);
+}
+
+#[test]
+fn whoever_was_told_nothing_as_nothing_was_for_it_has_missed_nothing_when_the_store_leaps() {
+    let (mut store, mut watchers) = (Store::new(0), Watchers::default());
+    let (mut quiet, mut future) = (watch(&mut watchers, 0, &store), watch(&mut watchers, 7, &store));
+    for _ in 0..3 {
+        let events = write(&mut store, "other", "");
+        watchers.tell(&events, store.revision());
+    }
+    // The other node keeps nothing of what was told here.
+    let mut ahead = store.clone();
+    ahead
+        .apply(Stamp::at(Time::ZERO), Request::of(Command::Compact(Compact { revision: 3 })), &mut Vec::new())
+        .expect("compacted");
+    let _ = write(&mut ahead, "key", "");
+    watchers.leap(&ahead, store.revision());
+    assert_eq!(told(&mut quiet), [4]);
+    for _ in 5..=7 {
+        let events = write(&mut ahead, "key", "");
+        watchers.tell(&events, ahead.revision());
+    }
+    assert_eq!((told(&mut quiet), told(&mut future)), (vec![5, 6, 7], vec![7]));
 }
 
 // Keep-alives.

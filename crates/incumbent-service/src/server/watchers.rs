@@ -79,11 +79,13 @@ impl Watchers {
         }
     }
 
-    /// The store has leapt ahead: what lies between is told as far as it is known.
-    pub(super) fn leap(&mut self, store: &Store) {
+    /// The store has leapt ahead: what lies between is told as far as it is known. All up to the revision before was told, or did not matter.
+    pub(super) fn leap(&mut self, store: &Store, revision_before: u64) {
         let behind: Vec<u64> = self.watchers.keys().copied().collect();
         for number in behind {
-            if self.watchers.get_mut(&number).is_some_and(|watcher| !watcher.catch_up(store)) {
+            let Some(watcher) = self.watchers.get_mut(&number) else { continue };
+            watcher.next = watcher.next.max(revision_before + 1);
+            if !watcher.catch_up(store) {
                 self.remove(number);
             }
         }

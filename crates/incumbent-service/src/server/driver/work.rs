@@ -195,7 +195,7 @@ impl Driver {
                     self.switchboard.set_origin(origin.to_bytes());
                 }
                 self.look_around();
-                self.watchers.leap(&self.store);
+                self.watchers.leap(&self.store, revision_before);
                 self.belfry.ring_all(revision_before);
                 self.notice.reach(self.store.revision());
             }
