@@ -275,17 +275,18 @@ impl Client {
         let bound = wanted.ends_with_connection;
         let done = self.submit(Command::OpenSession(wanted)).await?;
         let Reply::Opened(id) = done.reply else { return Err(unreadable("no session in the reply")) };
+        // Before it is bound: dropped, it is not bound to any further connection, whoever gives up waiting for that and when.
+        let lease = Lease::begin(self, id);
         if bound {
             self.bind(id).await?;
         }
-        Ok((Lease::begin(self, id), done.sent))
+        Ok((lease, done.sent))
     }
 
     async fn bind(&self, session: u64) -> Result<(), Failure> {
         let asked = Asked::Bind(Sessions { sessions: vec![session], again: false });
         let delivered = call(&self.core.docket, asked, None, Instant::now() + self.core.timeout).await?;
         let Told::Bound(_) = delivered.told else { return Err(refusal_in(delivered.told)) };
-        self.core.docket.bound(session);
         Ok(())
     }
 

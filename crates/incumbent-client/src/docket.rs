@@ -672,8 +672,14 @@ impl State {
             return Err(Ended::Nonsense(format!("an answer to {id}, which it was not asked")));
         }
         let Some(pending) = self.requests.remove(&id) else { return Ok(None) };
-        self.rebinding.remove(&id);
+        let nobody_waits = self.rebinding.remove(&id);
         self.land(pending.len);
+        if let (Asked::Bind(asked), Told::Bound(_)) = (&pending.asked, &told)
+            && !nobody_waits
+        {
+            // Here, and not by whoever waits for it: the connection may be another before that one has its turn.
+            self.bound.extend(&asked.sessions);
+        }
         let sent = if pending.number.is_some() { pending.sent_first } else { pending.sent_last };
         if let Some(number) = pending.number {
             self.settle(number);

@@ -6,11 +6,6 @@ use super::{BIND_MAX, Docket, Flight, Pending, State};
 use crate::message::{Asked, Sessions, ToServer};
 
 impl Docket {
-    /// The session is bound to this connection, and shall be to the next.
-    pub(crate) fn bound(&self, session: u64) {
-        self.state().bound.insert(session);
-    }
-
     /// It is bound to nothing any more.
     pub(crate) fn unbound(&self, session: u64) {
         let mut state = self.state();

@@ -43,6 +43,41 @@ async fn a_pong_speaks_for_watches_that_stand_and_for_no_others() {
     assert!(batches.try_recv().is_err());
 }
 
+/// The one who waits for the answer may look at it late: the connection may have changed by then.
+#[tokio::test(start_paused = true)]
+async fn a_session_that_was_bound_is_bound_to_the_next_connection_before_anybody_has_looked() {
+    let docket = Docket::new(Arc::new(|| Duration::ZERO));
+    let binds = || {
+        let binds = sent(&docket).into_iter().filter_map(|it| match it.asked {
+            Some(Asked::Bind(sessions)) => Some((it.id, sessions.sessions, sessions.again)),
+            Some(_) | None => None,
+        });
+        binds.collect::<Vec<_>>()
+    };
+    let (id, mut answer) = docket.begin(Asked::Bind(Sessions { sessions: vec![7], again: false }), None);
+    docket.connected("a", 1);
+    assert_eq!(binds(), [(id, vec![7], false)]);
+    docket.deliver(ToClient::new(id, Told::Bound(Bound {}))).expect("good");
+    docket.disconnected(&Ended::Silent);
+    docket.connected("a", 1);
+    let again = binds();
+    assert!(matches!(&again[..], [(_, sessions, true)] if *sessions == [7]), "{again:?}");
+    assert!(answer.try_recv().is_ok());
+    // Given up while it is bound again, it is not taken up by the answer to that.
+    docket.unbound(7);
+    docket.deliver(ToClient::new(again[0].0, Told::Bound(Bound {}))).expect("good");
+    docket.disconnected(&Ended::Silent);
+    docket.connected("a", 1);
+    assert_eq!(binds(), []);
+    // What was refused is not bound.
+    let (id, _answer) = docket.begin(Asked::Bind(Sessions { sessions: vec![8], again: false }), None);
+    assert_eq!(binds().len(), 1);
+    docket.deliver(ToClient::new(id, Told::Refused(Refusal::SessionGone(8).to_wire()))).expect("good");
+    docket.disconnected(&Ended::Silent);
+    docket.connected("a", 1);
+    assert_eq!(binds(), []);
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_waits_in_vain_is_told_that_nobody_leads() {
     let docket = Docket::new(Arc::new(|| Duration::ZERO));
