@@ -30,7 +30,7 @@ use crate::message::{
 };
 
 pub use belfry::Belfry;
-pub use outbox::{Bell, Binding, Lost, Owed, Reading};
+pub use outbox::{Bell, Binding, Charge, Lost, Owed, Reading};
 use outbox::{Kind, Outbox};
 use telling::Teller;
 
@@ -56,14 +56,15 @@ pub trait Service {
     /// Answers a question, now or later.
     fn ask(&self, guest: &Self::Guest, inquiry: Inquiry, owed: Owed);
 
-    /// From now on, rings the bell with the revision of each event that is of interest. Answers a number to end it by.
+    /// From now on, rings the bell with the revision of each event that is of interest. Answers a number to end it by. The charge is dropped as soon as that is done, as it is in
+    /// [`unwatch`](Self::unwatch).
     ///
     /// # Errors
     /// If the client may not hear of it.
-    fn watch(&self, guest: &Self::Guest, interest: &Interest, bell: Bell) -> Result<u64, Refusal>;
+    fn watch(&self, guest: &Self::Guest, interest: &Interest, bell: Bell, charge: Charge) -> Result<u64, Refusal>;
 
     /// Does not ring the bell of [`watch`](Self::watch) any more.
-    fn unwatch(&self, watcher: u64);
+    fn unwatch(&self, watcher: u64, charge: Charge);
 
     /// Reads what has happened, as far as this node knows, now or later. A watch that was begun before is in force by then. An event can be read, and its bell has been rung, before
     /// [`Standing::revision`] says so.
@@ -321,10 +322,10 @@ impl<S: Service> Counter<'_, S> {
             Some(Asked::Hello(_)) => refuse("hello was said before"),
             Some(Asked::Submit(request)) => self.service.submit(self.guest, request, self.outbox.owe(id, Kind::Command, len)),
             Some(Asked::Ask(inquiry)) => self.service.ask(self.guest, inquiry, self.outbox.owe(id, Kind::Question, len)),
-            Some(Asked::Watch(wanted)) => self.watch(id, wanted),
+            Some(Asked::Watch(wanted)) => self.watch(id, wanted, len),
             Some(Asked::Unwatch(watch)) => {
                 if let Some(watcher) = self.outbox.forget_watch(watch) {
-                    self.service.unwatch(watcher);
+                    self.service.unwatch(watcher, self.outbox.charge(len));
                 }
             }
             Some(Asked::Bind(bound)) => self.bind(id, bound, len),
@@ -349,7 +350,7 @@ impl<S: Service> Counter<'_, S> {
         Ok(())
     }
 
-    fn watch(&mut self, id: u64, wanted: WatchFrom) {
+    fn watch(&mut self, id: u64, wanted: WatchFrom, len: usize) {
         let WatchFrom { interest, from, seen } = wanted;
         let interest = interest.unwrap_or(Interest::EVERYTHING);
         if self.outbox.watches() >= self.bounds.watches_max || self.outbox.watches_as(id) {
@@ -359,7 +360,7 @@ impl<S: Service> Counter<'_, S> {
             return;
         }
         let bell = self.outbox.expect_watch(id, interest.clone());
-        match self.service.watch(self.guest, &interest, bell) {
+        match self.service.watch(self.guest, &interest, bell, self.outbox.charge(len)) {
             Ok(watcher) => {
                 // Only now: what happened before the bell was there is what this revision shows.
                 let from = if from > 0 { from } else { self.service.standing().revision.max(seen).saturating_add(1) };
@@ -386,7 +387,7 @@ impl<S: Service> Counter<'_, S> {
 impl<S: Service> Drop for Counter<'_, S> {
     fn drop(&mut self) {
         for watcher in self.outbox.close() {
-            self.service.unwatch(watcher);
+            self.service.unwatch(watcher, self.outbox.charge(0));
         }
     }
 }
@@ -425,5 +426,63 @@ async fn write<S: Service, C: AsyncWrite>(
             Ok(Err(wrong)) => return closed_by(wrong),
             Err(_) => return Closed::Stalled,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    /// A node that does nothing that it is asked, yet.
+    #[derive(Default)]
+    struct Busy {
+        charges: RefCell<Vec<Charge>>,
+    }
+
+    impl Service for Busy {
+        type Guest = ();
+        fn standing(&self) -> Standing {
+            Standing::default()
+        }
+        fn admit(&self, _: &Hello) -> Result<(), (Objection, String)> {
+            Ok(())
+        }
+        fn submit(&self, (): &(), _: Request, _: Owed) {}
+        fn ask(&self, (): &(), _: Inquiry, _: Owed) {}
+        fn watch(&self, (): &(), _: &Interest, _: Bell, charge: Charge) -> Result<u64, Refusal> {
+            self.charges.borrow_mut().push(charge);
+            Ok(1)
+        }
+        fn unwatch(&self, _: u64, charge: Charge) {
+            self.charges.borrow_mut().push(charge);
+        }
+        fn events(&self, _: ReadEvents, _: Reading) {}
+        fn bind(&self, (): &(), _: Binding) {}
+        fn administer(&self, (): &(), _: Administration, _: Owed) {}
+        fn lost(&self, (): &(), _: Vec<Lost>) {}
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_begins_and_ends_watches_faster_than_the_node_is_not_read_any_further() {
+        let (busy, outbox) = (Busy::default(), Outbox::new());
+        let bounds = Bounds { questions_max: 10, ..Bounds::default() };
+        let mut counter = Counter { service: &busy, guest: &(), bounds: &bounds, outbox: &outbox, goodbye: false };
+        let may_go_on = || async { timeout(Duration::from_secs(1), outbox.room(&bounds)).await.is_ok() };
+        for id in 1..=5 {
+            assert!(may_go_on().await, "{id}");
+            for asked in [Asked::Watch(WatchFrom::default()), Asked::Unwatch(id)] {
+                counter.take(&ToServer::new(id, asked).encode_to_vec()).expect("good");
+            }
+        }
+        assert_eq!((outbox.watches(), busy.charges.borrow().len()), (0, 10));
+        assert!(!may_go_on().await, "nothing of it is done");
+        busy.charges.borrow_mut().pop();
+        assert!(may_go_on().await);
+        busy.charges.borrow_mut().clear();
+        // A question that is not done counts as ever.
+        let _owed = outbox.owe(7, Kind::Question, bounds.questions_bytes_max);
+        assert!(!may_go_on().await);
     }
 }

@@ -34,7 +34,7 @@ pub(super) struct Outbox {
 struct Waiting {
     /// Frames.
     bytes: Vec<u8>,
-    /// Questions that are not answered.
+    /// Questions that are not answered, and what else is not done.
     owed: usize,
     /// Their bytes.
     owed_bytes: usize,
@@ -148,6 +148,14 @@ impl Outbox {
         waiting.owed += 1;
         waiting.owed_bytes += len;
         Owed { outbox: Arc::clone(self), id, kind, len, paid: false }
+    }
+
+    /// Something of so many bytes that needs no answer.
+    pub(super) fn charge(self: &Arc<Outbox>, len: usize) -> Charge {
+        let mut waiting = self.waiting();
+        waiting.owed += 1;
+        waiting.owed_bytes += len;
+        Charge { outbox: Arc::clone(self), len }
     }
 
     pub(super) fn watches(&self) -> usize {
@@ -409,6 +417,25 @@ impl Drop for Owed {
             };
             self.settle(&ToClient::new(self.id, told));
         }
+    }
+}
+
+/// Something that a client wants and that needs no answer. It counts among the client's questions until this is dropped, by whoever has done it: who wants it faster than it is done is not read
+/// any further.
+#[derive(Debug)]
+#[must_use = "it counts until it is done"]
+pub struct Charge {
+    outbox: Arc<Outbox>,
+    len: usize,
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        let mut waiting = self.outbox.waiting();
+        waiting.owed -= 1;
+        waiting.owed_bytes -= self.len;
+        drop(waiting);
+        self.outbox.less.notify_one();
     }
 }
 

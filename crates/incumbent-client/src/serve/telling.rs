@@ -70,7 +70,7 @@ impl Teller<'_> {
             }
             Err(refusal) => {
                 if let Some(watcher) = self.outbox.forget_watch(id) {
-                    service.unwatch(watcher);
+                    service.unwatch(watcher, self.outbox.charge(0));
                 }
                 self.outbox.tell(&ToClient::new(id, Told::WatchEnded(refusal.to_wire())));
             }
@@ -113,7 +113,7 @@ mod tests {
     use crate::administration::Administration;
     use crate::frame::{ANSWER_MAX, Inbox};
     use crate::message::{Hello, Inquiry, Objection};
-    use crate::serve::{Bell, Binding, Lost, Owed, Reading, Standing};
+    use crate::serve::{Bell, Binding, Charge, Lost, Owed, Reading, Standing};
 
     /// A thousand events of 50 KiB, ten at each revision.
     struct Talkative;
@@ -132,10 +132,10 @@ mod tests {
         fn ask(&self, (): &(), _: Inquiry, owed: Owed) {
             drop(owed);
         }
-        fn watch(&self, (): &(), _: &Interest, _: Bell) -> Result<u64, Refusal> {
+        fn watch(&self, (): &(), _: &Interest, _: Bell, _: Charge) -> Result<u64, Refusal> {
             Ok(1)
         }
-        fn unwatch(&self, _: u64) {}
+        fn unwatch(&self, _: u64, _: Charge) {}
         fn events(&self, asked: ReadEvents, reading: Reading) {
             let value = vec![0; 50 * 1024];
             let event = |revision| Event {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use incumbent_client::administration::{Administration, Attended, ClusterView};
 use incumbent_client::message::{Hello, Inquiry, NotNow, Objection};
-use incumbent_client::serve::{Belfry, Bell, Binding, Bounds, Closed, Lost, Owed, Reading, Service, Standing, serve};
+use incumbent_client::serve::{Belfry, Bell, Binding, Bounds, Charge, Closed, Lost, Owed, Reading, Service, Standing, serve};
 use incumbent_store::command::{Bind, Campaign, Command, EndSession, Expire, OpenSession, Request};
 use incumbent_store::event::Event;
 use incumbent_store::keys::transaction::Put;
@@ -268,7 +268,7 @@ impl Service for Node {
         }
     }
 
-    fn watch(&self, (): &(), interest: &Interest, bell: Bell) -> Result<u64, Refusal> {
+    fn watch(&self, (): &(), interest: &Interest, bell: Bell, _: Charge) -> Result<u64, Refusal> {
         let mut state = self.town.state();
         state.watchers += 1;
         let watcher = state.watchers;
@@ -279,7 +279,7 @@ impl Service for Node {
         Ok(watcher)
     }
 
-    fn unwatch(&self, watcher: u64) {
+    fn unwatch(&self, watcher: u64, _: Charge) {
         let mut state = self.town.state();
         state.belfry.remove(watcher);
         let watches = state.belfry.len() as u64;

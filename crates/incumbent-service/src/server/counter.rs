@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use incumbent_client::administration::Administration;
 use incumbent_client::message::{self, Hello, Inquiry, Objection};
-use incumbent_client::serve::{Bell, Binding, Lost, Owed, Reading, Service, Standing};
+use incumbent_client::serve::{Bell, Binding, Charge, Lost, Owed, Reading, Service, Standing};
 use incumbent_store::command::{Bind, Command, Request};
 use incumbent_store::query::ReadEvents;
 use incumbent_store::refusal::Refusal;
@@ -206,7 +206,7 @@ impl Service for Counter {
         self.call(Order::Ask { query, consistency, seen, answer: answer.traced(span) });
     }
 
-    fn watch(&self, guest: &Guest, interest: &Interest, bell: Bell) -> Result<u64, Refusal> {
+    fn watch(&self, guest: &Guest, interest: &Interest, bell: Bell, charge: Charge) -> Result<u64, Refusal> {
         let count = |came| self.tally.stream(WATCH, came);
         guest.may_watch(interest).inspect_err(|_| count(Came::Refused))?;
         if self.watchers.count.fetch_add(1, Ordering::Relaxed) >= WATCHES_MAX {
@@ -216,13 +216,13 @@ impl Service for Counter {
         }
         let watcher = self.watchers.last.fetch_add(1, Ordering::Relaxed) + 1;
         count(Came::Done);
-        self.call(Order::Attend { watcher, interest: interest.clone(), bell });
+        self.call(Order::Attend { watcher, interest: interest.clone(), bell, charge });
         Ok(watcher)
     }
 
-    fn unwatch(&self, watcher: u64) {
+    fn unwatch(&self, watcher: u64, charge: Charge) {
         self.watchers.count.fetch_sub(1, Ordering::Relaxed);
-        self.call(Order::Leave { watcher });
+        self.call(Order::Leave { watcher, charge });
     }
 
     fn events(&self, asked: ReadEvents, reading: Reading) {

@@ -525,8 +525,8 @@ impl Driver {
                 self.closing.get_or_insert(Closing { until, transfer_again: now });
                 self.closings.send_replace(true);
             }
-            Order::Attend { watcher, interest, bell } => self.belfry.add_as(watcher, interest, bell),
-            Order::Leave { watcher } => self.belfry.remove(watcher),
+            Order::Attend { watcher, interest, bell, charge: _done } => self.belfry.add_as(watcher, interest, bell),
+            Order::Leave { watcher, charge: _done } => self.belfry.remove(watcher),
             Order::Events { asked, reading } => reading.done(self.store.events(&asked)),
             Order::Lost { guest, sessions } => self.work(Work::EndSessions(guest, sessions.into_iter())),
             Order::Administer { administration, answer } => {

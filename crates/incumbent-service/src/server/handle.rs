@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use incumbent_client::administration::{Administration, Attended, BackupView, ReadBackup};
-use incumbent_client::serve::{Bell, Lost, Reading};
+use incumbent_client::serve::{Bell, Charge, Lost, Reading};
 use incumbent_peer::switchboard::{LineState, LineView, Peer};
 use incumbent_protocol::protocol::NodeId;
 use incumbent_store::command::Request;
@@ -309,10 +309,12 @@ pub(super) enum Order {
         watcher: u64,
         interest: Interest,
         bell: Bell,
+        charge: Charge,
     },
     /// ... and does not any more.
     Leave {
         watcher: u64,
+        charge: Charge,
     },
     /// What has happened, as far as this node knows.
     Events {
