@@ -14,7 +14,7 @@ use incumbent_testbed::{
     Certificates, POSTGRES_DATABASE, POSTGRES_PASSWORD, POSTGRES_USER, PgBouncer, Postgres, Server as _, Shared,
 };
 use support::processes::{self, Arena};
-use support::{Networked, open, token};
+use support::{Networked, a_host_that_hangs_is_left_for_the_next, open, token};
 
 static POSTGRES: Shared<Postgres> = Shared::new(|| Postgres::debian().start());
 
@@ -273,6 +273,13 @@ async fn of_several_hosts_the_one_that_takes_writes_is_found() {
     let alone = alone.expect("it may become a primary");
     let why = token(&*alone, &election, &bid(&at(0), "a")).await.expect_err("it takes no writes");
     assert!(why.kind() == Kind::Refused && why.to_string().contains("is a standby"), "{why:?}");
+}
+
+#[tokio::test]
+async fn of_several_hosts_one_that_hangs_is_left_for_the_next() {
+    let port = POSTGRES.server().port();
+    let url = |silent: &str| format!("postgres://{LOGIN}@{silent},127.0.0.1:{port}/postgres/hangs");
+    a_host_that_hangs_is_left_for_the_next(url, &fresh_name("hangs"), &bid(&at(port), "a")).await;
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use incumbent::engine::{Bid, Kind, Past, Renewal};
 use incumbent_protocol::protocol::Term;
 use incumbent_testbed::{Certificates, Redis, Server as _, Shared};
 use support::processes::{self, Arena};
-use support::{Networked, open, token};
+use support::{Networked, a_host_that_hangs_is_left_for_the_next, open, token};
 
 static REDIS: Shared<Redis> = Shared::new(|| Redis::debian().start());
 
@@ -118,6 +118,13 @@ async fn of_several_hosts_the_one_that_takes_writes_is_found() {
     primary.kill();
     let _ = engine.look(&election).await.expect_err("the connection died with it");
     engine.look(&election).await.expect("the other one answers");
+}
+
+#[tokio::test]
+async fn of_several_hosts_one_that_hangs_is_left_for_the_next() {
+    let redis = Redis::debian().start().expect("redis starts");
+    let url = |silent: &str| format!("redis://{silent},127.0.0.1:{}/test", redis.port());
+    a_host_that_hangs_is_left_for_the_next(url, &fresh_name("hangs"), &bid(&at(redis.port()), "a")).await;
 }
 
 /// Redis says so in words alone where a script runs into it.

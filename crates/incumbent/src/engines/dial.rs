@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustls::ClientConfig;
@@ -23,6 +24,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Shorter than [`knocked`] waits, so that it is heard when an engine is opened: a server that does not know TLS may wait for more in silence.
 const TLS_TIMEOUT: Duration = Duration::from_millis(1500);
+
+/// So long may all of it take, greetings included: a server that hangs still takes connections, and not everybody who calls has a limit of their own.
+const GREETED_WITHIN: Duration = Duration::from_secs(10);
 
 /// Bytes both ways.
 pub(super) trait Line: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -78,6 +82,82 @@ impl Dialer {
     }
 }
 
+/// The hosts that a URL names, and which of them is asked: one that has served is asked until it fails.
+pub(super) struct Hosts {
+    names: Vec<String>,
+    /// How often one was left for the next.
+    at: AtomicUsize,
+}
+
+impl Hosts {
+    pub(super) fn of(names: Vec<String>) -> Hosts {
+        Hosts { names, at: AtomicUsize::new(0) }
+    }
+
+    /// The one that is asked.
+    pub(super) fn current(&self) -> &str {
+        self.nth(self.at.load(Ordering::Relaxed))
+    }
+
+    /// Whether there is another to turn to.
+    #[cfg_attr(not(feature = "postgres"), allow(dead_code, reason = "others ask no host what it is"))]
+    pub(super) fn are_several(&self) -> bool {
+        self.names.len() > 1
+    }
+
+    /// The current one is of no use: the next call tries the next one.
+    pub(super) fn leave(&self) {
+        self.at.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What the first host says that lets itself be connected to, beginning with the current one. Dropped while a host is waited for, it leaves that one for the next.
+    pub(super) async fn first<'a, C, F>(&'a self, connect: impl Fn(&'a str) -> F) -> Result<C, Error>
+    where
+        F: Future<Output = Result<C, Error>>,
+    {
+        let mut trouble = None;
+        for _ in 0..self.names.len() {
+            let attempt = Attempt { hosts: self, at: self.at.load(Ordering::Relaxed), serves: false };
+            let host = self.nth(attempt.at);
+            match timeout(GREETED_WITHIN, connect(host)).await {
+                Ok(Ok(connection)) => {
+                    attempt.served();
+                    return Ok(connection);
+                }
+                Ok(Err(why)) => trouble = Some(why),
+                Err(_) => trouble = Some(unreachable(host, "it takes the connection and says nothing")),
+            }
+        }
+        Err(trouble.expect("there is at least one host"))
+    }
+
+    fn nth(&self, at: usize) -> &str {
+        &self.names[at % self.names.len()]
+    }
+}
+
+/// A host is being tried. Whatever becomes of it, it is left for the next one unless it has served.
+struct Attempt<'a> {
+    hosts: &'a Hosts,
+    at: usize,
+    serves: bool,
+}
+
+impl Attempt<'_> {
+    fn served(mut self) {
+        self.serves = true;
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if !self.serves {
+            // Two that have tried the same host at once leave it once, or they would pass by the next.
+            let _ = self.hosts.at.compare_exchange(self.at, self.at + 1, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+}
+
 impl Tls {
     /// The name that the certificate of the server at `host:port` must be for.
     pub(super) fn name_at(&self, address: &str) -> Result<ServerName<'static>, Error> {
@@ -90,4 +170,35 @@ impl Tls {
 
 fn unreachable(address: &str, why: impl Display) -> Error {
     Error::refused(format!("cannot reach {address} ({why}): is the server running there, and may this machine connect to it?"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hosts() -> Hosts {
+        Hosts::of(["a", "b", "c"].map(str::to_owned).into())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_serves_stays_and_whoever_fails_or_is_not_waited_for_is_left() {
+        let hosts = hosts();
+        let asked = hosts.first(async |host| if host == "a" { Err(Error::refused("no")) } else { Ok(host) }).await;
+        assert_eq!((asked.expect("b serves"), hosts.current()), ("b", "b"));
+        assert_eq!(hosts.first(async |host| Ok(host)).await.expect("serves"), "b");
+        let silent = async |_: &str| std::future::pending::<Result<(), Error>>().await;
+        let (one, other) = tokio::join!(
+            timeout(Duration::from_secs(1), hosts.first(silent)),
+            timeout(Duration::from_secs(1), hosts.first(silent))
+        );
+        assert!(one.is_err() && other.is_err());
+        assert_eq!(hosts.current(), "c", "left once, by both");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_for_ever_for_a_host_that_says_nothing() {
+        let hosts = hosts();
+        let asked = hosts.first(async |host| if host == "c" { Ok(host) } else { std::future::pending().await }).await;
+        assert_eq!((asked.expect("c serves"), hosts.current()), ("c", "c"));
+    }
 }

@@ -12,7 +12,6 @@ mod sql;
 use std::future::poll_fn;
 use std::hash::Hasher;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -30,7 +29,7 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, Row};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::dial::{Dialer, Slot, knocked, tls_complaint};
+use super::dial::{Dialer, Hosts, Slot, knocked, tls_complaint};
 use super::hints::{Hints, Order as HintOrder, Orders, Topics};
 use crate::desk::whole_ms;
 use crate::engine::{Bid, Board, Candidate, Claim, Engine, Error, Farewell, Grant, Kind, Leader, Note, Past, Renewal, Wish};
@@ -67,9 +66,7 @@ enum Listens {
 /// How to reach it, and the connection.
 struct Server {
     dialer: Dialer,
-    hosts: Vec<String>,
-    /// The one that took writes when last tried.
-    at: AtomicUsize,
+    hosts: Hosts,
     login: Config,
     schema: String,
     statements: sql::Statements,
@@ -111,8 +108,7 @@ impl Postgres {
         login.dbname(if database.is_empty() { user } else { database });
         let server = Arc::new(Server {
             dialer,
-            hosts: place.hosts_or_local(USUAL_PORT),
-            at: AtomicUsize::new(0),
+            hosts: Hosts::of(place.hosts_or_local(USUAL_PORT)),
             login,
             statements: sql::Statements::of(&schema),
             schema,
@@ -181,7 +177,7 @@ impl Hasher for Fnv {
 
 impl Server {
     fn host(&self) -> &str {
-        &self.hosts[self.at.load(Ordering::Relaxed) % self.hosts.len()]
+        self.hosts.current()
     }
 
     /// Says whether it lets us in. Tables and functions are made by the first who wants to change something: whoever looks on may have no right to.
@@ -282,7 +278,7 @@ impl Server {
                 let code = why.code().cloned();
                 if code == Some(SqlState::READ_ONLY_SQL_TRANSACTION) {
                     // A standby now: the next call tries the next host.
-                    self.at.fetch_add(1, Ordering::Relaxed);
+                    self.hosts.leave();
                 } else if code.as_ref().is_some_and(|it| !ends_the_connection(it)) {
                     lent.answered();
                 }
@@ -292,23 +288,19 @@ impl Server {
     }
 
     async fn connect(&self) -> Result<Arc<Session>, Error> {
-        let mut trouble = None;
-        for _ in 0..self.hosts.len() {
-            match self.connect_to_host(Plain).await {
-                Ok(client) => match self.refuses_writes(&client).await {
-                    None => return Ok(Arc::new(Session::with(client))),
-                    Some(why) => trouble = Some(why),
-                },
-                Err(why) => trouble = Some(why),
+        let connected = |host| async move {
+            let client = self.connect_to(host, Plain).await?;
+            match self.refuses_writes(&client).await {
+                None => Ok(Arc::new(Session::with(client))),
+                Some(why) => Err(why),
             }
-            self.at.fetch_add(1, Ordering::Relaxed);
-        }
-        Err(trouble.expect("there is at least one host"))
+        };
+        self.hosts.first(connected).await
     }
 
     /// One of several hosts may be a standby.
     async fn refuses_writes(&self, client: &Client) -> Option<Error> {
-        if self.hosts.len() < 2 {
+        if !self.hosts.are_several() {
             return None;
         }
         match client.query_typed("SELECT current_setting('transaction_read_only') = 'on'", &[]).await {
@@ -321,8 +313,7 @@ impl Server {
     }
 
     /// Connects and gives what speaks for the connection to `driver`.
-    async fn connect_to_host<D: Driver>(&self, driver: D) -> Result<Client, Error> {
-        let host = self.host();
+    async fn connect_to<D: Driver>(&self, host: &str, driver: D) -> Result<Client, Error> {
         let stream = self.dialer.tcp(host).await?;
         let failed = |why: tokio_postgres::Error| not_asked(self.complaint(&why));
         match &self.dialer.tls {
@@ -346,7 +337,7 @@ impl Server {
     /// Hears channels and tells who listens, until the connection ends. A topic is `CHANNEL PAYLOAD`.
     async fn hear(self: Arc<Server>, mut orders: Orders) -> Error {
         let (tell, mut heard) = mpsc::unbounded_channel();
-        let client = match self.connect_to_host(Ear(tell)).await {
+        let client = match self.connect_to(self.host(), Ear(tell)).await {
             Ok(client) => client,
             Err(why) => return why,
         };

@@ -5,7 +5,6 @@
 //!
 //! It leaves out Redis Cluster and Sentinel: several hosts in the URL are tried in turn until one takes writes. One that lost its place in line stands at its end.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -18,7 +17,7 @@ use redis::{AsyncConnectionConfig, ErrorKind, FromRedisValue, RedisConnectionInf
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::dial::{Dialer, Line, Slot, knocked, tls_complaint};
+use super::dial::{Dialer, Hosts, Line, Slot, knocked, tls_complaint};
 use super::hints::{Hints, Order as HintOrder, Orders, Topics};
 use crate::desk::{incarnation_of, whole_ms};
 use crate::engine::{Bid, Board, Candidate, Claim, Engine, Error, Farewell, Grant, Kind, Leader, Note, Past, Renewal, Wish};
@@ -44,9 +43,7 @@ pub struct Redis {
 /// How to reach it, and the connection.
 struct Server {
     dialer: Dialer,
-    hosts: Vec<String>,
-    /// The one that took writes when last tried.
-    at: AtomicUsize,
+    hosts: Hosts,
     login: RedisConnectionInfo,
     slot: Slot<MultiplexedConnection>,
 }
@@ -70,8 +67,7 @@ impl Redis {
         }
         let server = Arc::new(Server {
             dialer: Dialer::of(place)?,
-            hosts: place.hosts_or_local(USUAL_PORT),
-            at: AtomicUsize::new(0),
+            hosts: Hosts::of(place.hosts_or_local(USUAL_PORT)),
             login,
             slot: Slot::default(),
         });
@@ -92,7 +88,7 @@ impl Redis {
 
 impl Server {
     fn host(&self) -> &str {
-        &self.hosts[self.at.load(Ordering::Relaxed) % self.hosts.len()]
+        self.hosts.current()
     }
 
     /// Says whether it lets us in, and warns if it is set up to throw tokens away.
@@ -122,27 +118,19 @@ impl Server {
 
     /// A line to the first host that takes us, beginning with the one that took writes last.
     async fn dial<C, F: Future<Output = Result<C, RedisError>>>(&self, greet: impl Fn(Box<dyn Line>) -> F) -> Result<C, Error> {
-        let mut trouble = None;
-        for _ in 0..self.hosts.len() {
-            let greeted = match self.dialer.line(self.host()).await {
-                // Nothing has been asked yet: whatever goes wrong, the request did not happen.
-                Ok(line) => greet(line).await.map_err(|why| match self.complaint(&why) {
-                    unknown if unknown.kind() == Kind::Unknown => {
-                        // A server that waits for TLS hangs up on whoever begins without.
-                        let hint = if self.dialer.tls.is_none() { ": if it wants TLS, say tls=on, or ca=FILE" } else { "" };
-                        Error::refused(format!("{unknown}{hint}"))
-                    }
-                    known => known,
-                }),
-                Err(why) => Err(why),
-            };
-            match greeted {
-                Ok(connection) => return Ok(connection),
-                Err(why) => trouble = Some(why),
-            }
-            self.at.fetch_add(1, Ordering::Relaxed);
-        }
-        Err(trouble.expect("there is at least one host"))
+        let greet = &greet;
+        let greeted = |host| async move {
+            // Nothing has been asked yet: whatever goes wrong, the request did not happen.
+            greet(self.dialer.line(host).await?).await.map_err(|why| match self.complaint(&why) {
+                unknown if unknown.kind() == Kind::Unknown => {
+                    // A server that waits for TLS hangs up on whoever begins without.
+                    let hint = if self.dialer.tls.is_none() { ": if it wants TLS, say tls=on, or ca=FILE" } else { "" };
+                    Error::refused(format!("{unknown}{hint}"))
+                }
+                known => known,
+            })
+        };
+        self.hosts.first(greeted).await
     }
 
     async fn connect(&self) -> Result<MultiplexedConnection, Error> {
@@ -174,7 +162,7 @@ impl Server {
                 let complaint = self.complaint(&why);
                 if why.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly) {
                     // A replica now: the next call tries the next host.
-                    self.at.fetch_add(1, Ordering::Relaxed);
+                    self.hosts.leave();
                 } else if !why.is_io_error() {
                     lent.answered();
                 }

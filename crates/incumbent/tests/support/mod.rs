@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use futures_util::StreamExt as _;
 use incumbent::conformance::{Line, Subject};
 use incumbent::election::Builder;
-use incumbent::engine::{Bid, Claim, Grant, Kind};
+use incumbent::engine::{Bid, Claim, Grant, Kind, Renewal};
 use incumbent::place::Place;
 use incumbent::{Election, Engine, Error, Name, Timing, Token, clock, engines};
 use incumbent_testbed::{Relay, Way};
@@ -111,6 +111,25 @@ impl Line for Relayed {
 /// The engine at this URL.
 pub(crate) async fn open(url: &str) -> Result<Arc<dyn Engine>, Error> {
     engines::open(&Place::parse(url).expect("a good URL")).await
+}
+
+/// Takes connections and says nothing, like a machine that was paused.
+pub(crate) fn silent_host() -> std::net::TcpListener {
+    std::net::TcpListener::bind("127.0.0.1:0").expect("a free port")
+}
+
+/// Of three hosts the first two hang. Opening gives the first one up, a claim that is not waited for any longer the second; the third one serves.
+pub(crate) async fn a_host_that_hangs_is_left_for_the_next(url: impl Fn(&str) -> String, election: &Name, bid: &Bid) {
+    let (first, second) = (silent_host(), silent_host());
+    let port = |it: &std::net::TcpListener| it.local_addr().expect("it is bound").port();
+    let silent = format!("127.0.0.1:{},127.0.0.1:{}", port(&first), port(&second));
+    let engine = open(&url(&silent)).await.expect("a good URL");
+    timeout(Duration::from_secs(1), token(&*engine, election, bid)).await.expect_err("the second hangs too");
+    let granted = timeout(Duration::from_secs(5), token(&*engine, election, bid)).await.expect("the third does not");
+    let granted = granted.expect("it is there").expect("free");
+    // And it stays the one that is asked.
+    let kept = timeout(Duration::from_secs(1), engine.renew(election, bid, granted)).await.expect("it answers");
+    assert!(matches!(kept, Ok(Renewal::Kept { .. })), "{kept:?}");
 }
 
 /// The token of a claim that was granted.
