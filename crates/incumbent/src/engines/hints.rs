@@ -56,10 +56,11 @@ impl Hints {
         let orders = self.orders(serve);
         let (tell, told) = oneshot::channel();
         let placed = orders.send(Order::Listen(topic.clone(), tell));
+        // From now on it is heard for: whoever goes says so, even if the stream is never polled.
+        let mut listener = Listener { ear: Ear::Wanted(told), topic, orders };
         let first = async move {
             placed.map_err(|_| ended())?;
-            let changes = told.await.map_err(|_| ended())?;
-            let listener = Listener { changes: Some(changes), topic, orders };
+            listener.be_seated().await?;
             let begun = tokio::spawn(tokio::time::timeout(BEGIN_WITHIN, begin)).await.map_err(|_| ended())?;
             Ok((begun.map_err(|_| Error::unknown("no answer in time"))??, listener))
         };
@@ -135,17 +136,34 @@ fn ended() -> Error {
     Error::refused("the connection for hints has ended")
 }
 
-/// One that listens; says when it goes.
+/// One that listens, or wants to; says when it goes.
 struct Listener {
-    changes: Option<watch::Receiver<u64>>,
+    ear: Ear,
     topic: String,
     orders: mpsc::UnboundedSender<Order>,
 }
 
+/// How far it has come.
+enum Ear {
+    /// The task has not said yet that it hears.
+    Wanted(oneshot::Receiver<watch::Receiver<u64>>),
+    Open(watch::Receiver<u64>),
+    Shut,
+}
+
 impl Listener {
+    /// Waits until everything that happens will be heard.
+    async fn be_seated(&mut self) -> Result<(), Error> {
+        if let Ear::Wanted(told) = &mut self.ear {
+            self.ear = Ear::Open(told.await.map_err(|_| ended())?);
+        }
+        Ok(())
+    }
+
     async fn next(listener: Option<Listener>) -> Option<(Result<(), Error>, Option<Listener>)> {
         let mut listener = listener?;
-        match listener.changes.as_mut()?.changed().await {
+        let Ear::Open(changes) = &mut listener.ear else { return None };
+        match changes.changed().await {
             Ok(()) => Some((Ok(()), Some(listener))),
             Err(_) => Some((Err(ended()), None)),
         }
@@ -154,8 +172,8 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // First the ear, then the word: the task counts ears.
-        drop(self.changes.take());
+        // First the ear, then the word: the task counts ears, also those that it has given and nobody has taken.
+        self.ear = Ear::Shut;
         let _ = self.orders.send(Order::Leave(std::mem::take(&mut self.topic)));
     }
 }
@@ -213,9 +231,14 @@ mod tests {
     use crate::engines::slot::Slot;
 
     /// A server that hears nothing.
-    async fn serve(mut orders: Orders) -> Error {
-        let mut topics = Topics::default();
+    async fn serve(orders: Orders) -> Error {
+        serve_with(Arc::default(), orders).await
+    }
+
+    /// The same, with its list where it can be looked at.
+    async fn serve_with(topics: Arc<Mutex<Topics>>, mut orders: Orders) -> Error {
         while let Some(order) = orders.recv().await {
+            let mut topics = topics.lock().expect("nobody panics with it");
             match order {
                 Order::Listen(topic, tell) => {
                     topics.enter(&topic);
@@ -225,6 +248,24 @@ mod tests {
             }
         }
         ended()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_goes_before_its_watch_has_begun_leaves_nothing_behind() {
+        let (hints, topics) = (Hints::default(), Arc::new(Mutex::new(Topics::default())));
+        let count = || topics.lock().expect("nobody panics with it").0.len();
+        let listen = |topic: &str| {
+            hints.listen(topic.to_owned(), |orders| serve_with(Arc::clone(&topics), orders), std::future::pending())
+        };
+        let unpolled = listen("unpolled");
+        let mut polled = listen("polled");
+        assert!(futures_util::poll!(polled.next()).is_pending());
+        drop(listen("gone before it was heard of"));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(count(), 2, "those who may still listen are heard for");
+        drop((unpolled, polled));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(count(), 0);
     }
 
     #[tokio::test(start_paused = true)]
