@@ -573,6 +573,8 @@ impl Clerk {
                 tracing::info!(%election, %candidate, %token, %reason, "out of office");
                 enter(Stage::Lost(reason));
                 self.contending_since = self.clock.now();
+                // Nothing that the holder listened for matters to one who waits.
+                self.hints = Hints::Wanted;
                 if let Some(metrics) = &self.metrics {
                     metrics.on_lost(election, reason);
                 }
@@ -590,6 +592,8 @@ impl Clerk {
             Event::Declined { token, why } => tracing::info!(%election, %candidate, %token, %why, "did not take office"),
             Event::Withdrawn => {
                 tracing::debug!(%election, %candidate, "no longer contends");
+                // What was listened for went with the place in line; whoever contends again has another.
+                self.hints = Hints::Wanted;
                 if !self.leaving {
                     self.leave_line();
                 }

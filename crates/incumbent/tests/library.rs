@@ -457,6 +457,8 @@ struct Troubled {
     farewells: std::sync::Mutex<Vec<Option<String>>>,
     /// How candidacies ended.
     partings: std::sync::Mutex<Vec<&'static str>>,
+    /// How often somebody has begun to listen for hints.
+    watches: AtomicUsize,
 }
 
 impl Troubled {
@@ -471,6 +473,7 @@ impl Troubled {
             recovers_when_released: AtomicBool::new(false),
             farewells: std::sync::Mutex::default(),
             partings: std::sync::Mutex::default(),
+            watches: AtomicUsize::new(0),
         })
     }
 
@@ -551,6 +554,7 @@ impl Engine for Troubled {
     }
 
     fn watch(&self, election: &Name, bid: Option<&Bid>) -> BoxStream<'static, Result<(), Error>> {
+        self.watches.fetch_add(1, Ordering::SeqCst);
         self.memory().watch(election, bid)
     }
 }
@@ -635,6 +639,52 @@ async fn probed(engine: &Arc<Troubled>) -> Election {
         .timing(Timing::of(TTL).build().expect("a good ttl"))
         .health(PROBED_EVERY, probe);
     election.build().await.expect("memory takes anything")
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_is_fit_again_or_has_lost_its_seat_listens_for_hints_anew() {
+    let (memory, name) = (Memory::new(), Name::new("billing").expect("a good name"));
+    let bid_of = |identity: &Identity| {
+        let identity = identity.clone();
+        Bid { identity, ttl: TTL, value: String::new(), priority: 0, seats: 1, seen: None, note: None }
+    };
+    let other = bid_of(&Identity::named("other").expect("a good name"));
+    let engine = Troubled::new(&memory, 0);
+    let watches = async |count: usize| {
+        let waits = async {
+            while engine.watches.load(Ordering::SeqCst) < count {
+                sleep(Duration::from_millis(10)).await;
+            }
+        };
+        timeout(TTL, waits).await.unwrap_or_else(|_| panic!("it listens {count} times"));
+    };
+    memory.claim(&name, &Bid { ttl: TTL * 100, ..other.clone() }).await.expect("memory is well");
+    let a = probed(&engine).await;
+    let leads = a.run(async |leadership| {
+        // Somebody has taken the seat away and given it to another.
+        let farewell = Farewell { reason: Reason::Evicted, to: None };
+        let own = bid_of(leadership.identity());
+        memory.release(&name, &own, leadership.token(), &farewell).await.expect("memory is well");
+        memory.claim(&name, &Bid { ttl: TTL * 100, ..other.clone() }).await.expect("memory is well");
+        leadership.lost().await;
+        Ok::<_, Infallible>(Next::Resign)
+    });
+    let tells = async {
+        watches(1).await;
+        engine.fit.store(false, Ordering::SeqCst);
+        sleep(PROBED_EVERY * 4).await;
+        assert_eq!(engine.watches.load(Ordering::SeqCst), 1);
+        engine.fit.store(true, Ordering::SeqCst);
+        watches(2).await;
+        let held = memory.look(&name).await.expect("memory is well").leaders.remove(0).token;
+        memory.release(&name, &other, held, &Farewell { reason: Reason::Resigned, to: None }).await.expect("memory is well");
+        // In office, and in line again.
+        watches(4).await;
+    };
+    tokio::select! {
+        _ = leads => panic!("it never wants to end"),
+        () = tells => {}
+    }
 }
 
 /// Two operators ask for the same: the second wish comes to whom the first has brought in.
