@@ -574,6 +574,11 @@ impl Tenure {
                 let sent = sent.counted(counted_from);
                 // The latest call that the service has acknowledged tells what it keeps; earlier ones tell nothing new.
                 if sent.at < office.sent {
+                    // But it was the answer that was waited for: without another call the leadership would run out.
+                    if self.waiting.is_none() && office.renew_at == Instant::NEVER {
+                        office.renew_at = office.due(&self.timing).max(self.now + self.timing.retry());
+                        self.phase = Phase::InOffice(office);
+                    }
                     return;
                 }
                 self.failures = 0;

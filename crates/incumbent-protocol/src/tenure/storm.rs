@@ -126,6 +126,10 @@ impl Storm {
             assert!(self.in_office.is_some());
         }
         assert!(self.tenure.deadline() > now || now == Instant::NEVER, "would be woken for ever: {:?}", self.tenure);
+        if let Phase::InOffice(office) = &self.tenure.phase {
+            let renews = self.tenure.waiting.is_some() || office.renew_at != Instant::NEVER;
+            assert!(renews || now + TTL == Instant::NEVER, "would run out without a word: {:?}", self.tenure);
+        }
     }
 
     fn on_call(&mut self, now: Instant, id: CallId, call: Call, timeout: Duration) {

@@ -646,7 +646,10 @@ fn a_shared_keep_alive_counts_from_its_own_send() {
     it.step(4_500, Input::Wake);
     it.answer(4_510, Outcome::Granted { token: token(1), ttl: None, counted_from: Some(ms(1_000)) });
     assert_eq!(it.events(), [], "an older one than the last tells nothing new");
-    it.step(10_000, Input::Wake);
+    assert_eq!(it.tenure.deadline(), ms(4_760), "but asks again, as after any other");
+    it.step(4_760, Input::Wake);
+    let (_, call) = it.call.expect("renews");
+    assert_eq!(call, Call::Renew { token: token(1) });
 }
 
 #[test]

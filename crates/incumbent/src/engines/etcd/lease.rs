@@ -270,9 +270,11 @@ impl Lease {
         Ok(self.note_beat(Beat { sent, ttl: wire::seconds(answer.ttl), stamp: Stamp::of(answer.header.as_ref()) }))
     }
 
+    /// Takes in a keep-alive that was acknowledged, unless a later one was before it: one that took too long is not joined, and overtaken. The later of both.
     fn note_beat(self: &Arc<Self>, beat: Beat) -> Beat {
         let mut state = self.state();
         state.granted = true;
+        let beat = state.beat.filter(|it| it.sent > beat.sent).unwrap_or(beat);
         state.beat = Some(beat);
         // Marked while nobody can be heard: one that is heard after this finds the mark.
         let silent = state.tenants.values().filter(|it| it.heard + beat.ttl < beat.sent);
@@ -389,5 +391,23 @@ impl Lease {
                 office.checked = Some(beat.sent);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::place::Place;
+
+    #[tokio::test]
+    async fn a_keep_alive_that_was_overtaken_does_not_replace_the_later_one() {
+        let place = Place::parse("etcd://127.0.0.1:1").expect("a good URL");
+        let lease = Lease::new(Arc::new(Client::new(&place).expect("nothing is asked yet")), 10);
+        let beat = |sent| Beat { sent, ttl: Duration::from_secs(10), stamp: Stamp::of(None) };
+        let later = clock::now();
+        let (slow, quick) = (beat(later.before(Duration::from_secs(1))), beat(later));
+        assert_eq!(lease.note_beat(quick), quick);
+        assert_eq!(lease.note_beat(slow), quick);
+        assert_eq!(lease.recent(), Some(quick));
     }
 }
