@@ -154,6 +154,36 @@ async fn a_seat_that_nobody_speaks_for_is_freed_although_others_keep_the_session
     assert_eq!(shared.renew(&silent, &a, lost.token).await.expect("it runs"), Renewal::Gone);
 }
 
+/// As when a claim is given up without an answer, and the next one overtakes it.
+#[tokio::test]
+async fn a_seat_that_a_candidate_took_in_a_race_with_itself_is_not_held_for_ever() {
+    let consul = plan().start().expect("a free port");
+    let (shared, other) = (engine(&consul).await, engine(&consul).await);
+    let (a, b, busy) = (bid(&at(&consul), "a"), bid(&at(&consul), "b"), fresh_name("busy"));
+    let kept = granted(&*shared, &busy, &b).await.expect("a new election is free");
+    let races = join_all((0..16).map(|it| {
+        let (shared, a) = (&shared, &a);
+        async move {
+            let election = fresh_name(&format!("race{it}"));
+            let claims = tokio::join!(granted(&**shared, &election, a), granted(&**shared, &election, a));
+            (election, claims)
+        }
+    }));
+    let raced: Vec<Name> = races.await.into_iter().filter(|(_, it)| it.0.is_some() != it.1.is_some()).map(|it| it.0).collect();
+    assert!(!raced.is_empty(), "no claim met another");
+    // From now on it says nothing, and the session lives on.
+    let give_up = clock::now() + TTL * 10;
+    for election in raced {
+        let mut hints = other.watch(&election, Some(&b));
+        while granted(&*other, &election, &b).await.is_none() {
+            assert!(clock::now() < give_up, "a seat that nobody speaks for is kept for ever");
+            let renewal = shared.renew(&busy, &b, kept.token).await.expect("it runs");
+            assert!(matches!(renewal, Renewal::Kept { .. }), "{renewal:?}");
+            let _ = timeout(TTL / 10, hints.next()).await;
+        }
+    }
+}
+
 #[tokio::test]
 async fn tokens_rise_when_consul_restarts_and_when_the_key_is_deleted() {
     let consul = plan().start().expect("a free port");

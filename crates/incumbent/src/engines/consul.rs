@@ -187,25 +187,30 @@ impl Consul {
         let silent = locked(&self.seats).silent(ttl, clock::now());
         for (election, identity) in silent {
             let farewell = Farewell { reason: Reason::Expired, to: None };
-            // What fails now is tried again with the next renewal.
-            if let Err(error) = self.vacate(&election, &identity, None, &farewell).await {
-                tracing::debug!(%election, %identity, %error, "cannot free a seat that nobody speaks for");
+            let is_silent = || locked(&self.seats).is_silent(&election, &identity, ttl, clock::now());
+            // Whoever takes the seat says so before: what is found in it is not taken from one that has just come back.
+            match self.vacate(&election, &identity, |_| is_silent(), &farewell).await {
+                Ok(()) if is_silent() => locked(&self.seats).forget(&election, &identity),
+                Ok(()) => {}
+                // What fails now is tried again with the next renewal.
+                Err(error) => tracing::debug!(%election, %identity, %error, "cannot free a seat that nobody speaks for"),
             }
         }
     }
 
-    /// Frees the seat of this candidacy, if it has it: with this token, or any.
-    async fn vacate(&self, election: &Name, identity: &Identity, token: Option<Token>, farewell: &Farewell) -> Result<(), Error> {
+    /// Frees the seat of this candidacy, if it has it and `is_meant` says yes to its token.
+    async fn vacate<F>(&self, election: &Name, identity: &Identity, is_meant: F, farewell: &Farewell) -> Result<(), Error>
+    where
+        F: Fn(Token) -> bool + Send + Sync,
+    {
         let known = locked(&self.sightings).remove(election).map(|(entry, _)| entry);
         self.change_known(election, Missing::Leave, known, |entry, desk| {
-            let own = desk.holder.as_ref().filter(|it| it.identity == *identity && token.is_none_or(|token| it.token == token));
+            let own = desk.holder.as_ref().filter(|it| it.identity == *identity && is_meant(it.token));
             let Some(token) = own.map(|it| it.token) else { return Ok(None) };
             desk.leave(token, farewell);
             Ok(Some(if entry.is_locked() { Lock::Unlock } else { Lock::AsItIs }))
         })
-        .await?;
-        locked(&self.seats).forget(election, identity);
-        Ok(())
+        .await
     }
 
     /// Reads the desk, lets `act` change it, and writes it back if nobody has written in between; otherwise once more.
@@ -351,7 +356,8 @@ impl Consul {
             }
             Outcome::Conflict(obstacle) => obstacle,
         };
-        locked(&self.seats).forget(election, &bid.identity);
+        // The seat is not forgotten: what was in the way may be an earlier claim of this candidacy that was given up without an answer, or such a one may be let in yet. If
+        // nobody speaks for it, whoever renews the session looks.
         match obstacle {
             Obstacle::Changed => Ok(Claim::Occupied { leader: None, free_in: None }),
             Obstacle::LockDelay => {
@@ -458,7 +464,9 @@ impl Engine for Consul {
     }
 
     async fn release(&self, election: &Name, bid: &Bid, token: Token, farewell: &Farewell) -> Result<(), Error> {
-        self.vacate(election, &bid.identity, Some(token), farewell).await
+        self.vacate(election, &bid.identity, |it| it == token, farewell).await?;
+        locked(&self.seats).forget(election, &bid.identity);
+        Ok(())
     }
 
     async fn look(&self, election: &Name) -> Result<Board, Error> {

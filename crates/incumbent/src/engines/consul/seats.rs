@@ -32,9 +32,17 @@ impl Seats {
 
     /// Those on a session of `ttl` that nobody has spoken for within it.
     pub(super) fn silent(&self, ttl: Duration, now: Instant) -> Vec<(Name, Identity)> {
-        let silent = |(of, heard): &(Duration, Instant)| *of == ttl && now - *heard > outlasting(ttl);
-        self.heard.iter().filter(|(_, it)| silent(it)).map(|(who, _)| who.clone()).collect()
+        self.heard.iter().filter(|(_, it)| is_silent(it, ttl, now)).map(|(who, _)| who.clone()).collect()
     }
+
+    /// Whether this is one of those.
+    pub(super) fn is_silent(&self, election: &Name, identity: &Identity, ttl: Duration, now: Instant) -> bool {
+        self.heard.get(&(election.clone(), identity.clone())).is_some_and(|it| is_silent(it, ttl, now))
+    }
+}
+
+fn is_silent((of, heard): &(Duration, Instant), ttl: Duration, now: Instant) -> bool {
+    *of == ttl && now - *heard > outlasting(ttl)
 }
 
 #[cfg(test)]
@@ -49,9 +57,10 @@ mod tests {
         seats.hear(&jobs, &a, ttl, at(100));
         assert!(seats.silent(ttl, at(110)).is_empty(), "a clock may be slow");
         assert_eq!(seats.silent(ttl, at(111)), [(jobs.clone(), a.clone())]);
+        assert!(seats.is_silent(&jobs, &a, ttl, at(111)));
         assert!(seats.silent(Duration::from_secs(11), at(200)).is_empty(), "that is another session");
         seats.hear(&jobs, &a, ttl, at(111));
-        assert!(seats.silent(ttl, at(112)).is_empty());
+        assert!(seats.silent(ttl, at(112)).is_empty() && !seats.is_silent(&jobs, &a, ttl, at(112)));
         seats.forget(&jobs, &a);
         assert!(seats.silent(ttl, at(200)).is_empty());
     }
