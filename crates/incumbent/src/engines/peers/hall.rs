@@ -193,6 +193,8 @@ impl Hall {
             self.minutes.kept = Some(KeptAfter { after: token, kept: Kept { to, ms: whole_ms(seated.ttl) } });
             self.kept_since = Some((token, now));
         }
+        // Whoever gives the office to the heir may be dropped before it does; then a sweep does it.
+        self.idle_since = Some(now);
         self.changed();
         Some(self.heir(now))
     }
@@ -411,5 +413,42 @@ impl Hall {
 
     fn expire_line(&mut self, now: Instant) {
         self.line.retain(|it| it.until > now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use incumbent_protocol::protocol::Term;
+    use incumbent_protocol::tenure::Reason;
+
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(10);
+
+    fn bid(who: &str) -> Bid {
+        let identity = Identity::stored(who);
+        Bid { identity, ttl: TTL, value: String::new(), priority: 0, seats: 1, seen: None, note: None }
+    }
+
+    #[test]
+    fn an_office_that_was_left_and_not_passed_on_is_passed_on_later() {
+        for to in [None, Some("b".to_owned())] {
+            let (mut hall, began) = (Hall::default(), Instant::ZERO + TTL);
+            let token = Token::new(0, Term(1)).expect("fits");
+            let own = Some(Mandate { token, answered: None });
+            let standing = Standing { leader: Some(NodeId(1)), term: Term(1), epoch: 0, own };
+            hall.elected(began);
+            assert!(matches!(hall.claim(&bid("a"), &standing, began), Claimed::Seated { new: true, .. }));
+            hall.heard_of(NodeId(2), vec![Waits { identity: Identity::stored("b"), priority: 0 }]);
+            assert_eq!(hall.idle_for(TTL, began + TTL), None, "somebody is in the seat");
+            let left = began + TTL;
+            // Whoever released it was not waited for: nobody gives the office to this heir.
+            let heir = hall.leave(token, &Farewell { reason: Reason::HandedOver, to }, left);
+            assert_eq!(heir, Some(Heir::There(NodeId(2))));
+            assert_eq!(hall.idle_for(TTL, left + TTL / 2), None, "it may be on its way");
+            assert_eq!(hall.idle_for(TTL, left + TTL), Some(Heir::There(NodeId(2))));
+            hall.lost(token, "resigned");
+            assert_eq!(hall.idle_for(TTL, left + TTL * 3), None, "it has been passed on");
+        }
     }
 }
