@@ -56,10 +56,10 @@ impl Candidacy {
         let (sender, progress) = watch::channel(Progress::default());
         let probe = health.map(|health| ProbeTask::begin(health, brief.election.clone(), orders.clone()));
         let clerk = Clerk::new(brief, receiver, sender);
-        open.send_modify(|it| *it += 1);
+        let counted = Counted::among(open);
         hub.spawn(async move {
+            let _counted = counted;
             clerk.serve().await;
-            open.send_modify(|it| *it -= 1);
         });
         Candidacy { orders, progress, probe }
     }
@@ -117,6 +117,22 @@ impl Drop for Candidacy {
     fn drop(&mut self) {
         // After `abandon` this comes second, and changes nothing.
         self.tell(Order::Gone);
+    }
+}
+
+/// A clerk that has not ended. One that panics has: whoever waits for the last of them must not wait for ever.
+struct Counted(Arc<watch::Sender<usize>>);
+
+impl Counted {
+    fn among(open: Arc<watch::Sender<usize>>) -> Counted {
+        open.send_modify(|it| *it += 1);
+        Counted(open)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.send_modify(|it| *it -= 1);
     }
 }
 

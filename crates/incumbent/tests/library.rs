@@ -459,6 +459,8 @@ struct Troubled {
     partings: std::sync::Mutex<Vec<&'static str>>,
     /// How often somebody has begun to listen for hints.
     watches: AtomicUsize,
+    /// It has a bug.
+    panics_when_watched: AtomicBool,
 }
 
 impl Troubled {
@@ -474,6 +476,7 @@ impl Troubled {
             farewells: std::sync::Mutex::default(),
             partings: std::sync::Mutex::default(),
             watches: AtomicUsize::new(0),
+            panics_when_watched: AtomicBool::new(false),
         })
     }
 
@@ -554,6 +557,7 @@ impl Engine for Troubled {
     }
 
     fn watch(&self, election: &Name, bid: Option<&Bid>) -> BoxStream<'static, Result<(), Error>> {
+        assert!(!self.panics_when_watched.load(Ordering::SeqCst), "an engine with a bug");
         self.watches.fetch_add(1, Ordering::SeqCst);
         self.memory().watch(election, bid)
     }
@@ -685,6 +689,18 @@ async fn one_that_is_fit_again_or_has_lost_its_seat_listens_for_hints_anew() {
         _ = leads => panic!("it never wants to end"),
         () = tells => {}
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_a_candidacy_that_ended_with_a_panic() {
+    let memory = Memory::new();
+    let _leadership = lead(&candidate(&memory, "other").await).await;
+    let engine = Troubled::new(&memory, 0);
+    engine.panics_when_watched.store(true, Ordering::SeqCst);
+    let a = probed(&engine).await;
+    let why = timeout(TTL, a.campaign()).await.expect("an answer").expect_err("nobody contends any more");
+    assert_eq!(why.kind(), Kind::Refused, "{why}");
+    timeout(TTL * 10, a.close()).await.expect("nothing is held or open any more");
 }
 
 /// Two operators ask for the same: the second wish comes to whom the first has brought in.
