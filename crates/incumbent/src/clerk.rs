@@ -565,7 +565,7 @@ impl Clerk {
                 };
                 // Who wants no time to drain has its own way to end the work.
                 if !self.tenure.timing().drain().is_zero() {
-                    tracing::warn!(%election, %candidate, "the work has not ended in time: it is cancelled");
+                    tracing::warn!(%election, %candidate, "the work has not ended in the time that it had");
                 }
                 enter(Stage::Killing(reason));
             }
