@@ -8,19 +8,23 @@ use std::fs::File;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use incumbent::{Leadership, Timing};
 use incumbent_protocol::time::Instant;
 use incumbent_supervisor::berth::Berth;
 use incumbent_supervisor::{Command, Ending, Event, Guarded, Setup, clock};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, waitpgid};
 
 use super::own_variables;
 use super::signals::{Signals, Told};
 
 /// A hook or probe that has not ended by then has failed.
 pub(crate) const SHELL_WITHIN: Duration = Duration::from_secs(30);
+
+/// So many probes may have left somebody behind who lives.
+const LEFT_MAX: usize = 256;
 
 /// A line of shell that belongs to a leadership.
 pub(crate) struct Hook<'a> {
@@ -144,8 +148,9 @@ pub(crate) async fn probe(line: &str) -> Result<(), String> {
         command.env_remove(name);
     }
     let mut child = command.spawn().map_err(|why| format!("{line:?} could not be run: {why}"))?;
-    let mut group = Group(child.id().and_then(|it| Pid::from_raw(it.cast_signed())));
-    match tokio::time::timeout(SHELL_WITHIN, child.wait()).await {
+    let pid = child.id().and_then(|it| Pid::from_raw(it.cast_signed()));
+    let mut group = Group(pid);
+    let found = match tokio::time::timeout(SHELL_WITHIN, child.wait()).await {
         Ok(ended) => {
             group.0 = None;
             match ended {
@@ -155,7 +160,29 @@ pub(crate) async fn probe(line: &str) -> Result<(), String> {
             }
         }
         Err(_) => Err(format!("{line:?} had not ended after {SHELL_WITHIN:?}, and was killed")),
-    }
+    };
+    drop(group);
+    bury(pid);
+    found
+}
+
+/// Whoever a probe leaves behind is this process's child when its own parent has ended, because what commands leave behind is; and stays on the kernel's list of processes until somebody asks how it
+/// ended. Asks that of those whom this probe, and those before it, have left.
+fn bury(group: Option<Pid>) {
+    static LEFT: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
+    let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
+    left.extend(group);
+    left.retain(|group| {
+        loop {
+            match waitpgid(*group, WaitOptions::NOHANG) {
+                Ok(Some(_)) => {}
+                Ok(None) => return true,
+                Err(_) => return false,
+            }
+        }
+    });
+    let too_many = left.len().saturating_sub(LEFT_MAX);
+    left.drain(..too_many);
 }
 
 /// A process group: dead when this is dropped, unless its first process was waited for.

@@ -3,6 +3,7 @@
 use incumbent_testbed::{Redis, Server as _, eventually};
 use rustix::process::Signal;
 
+use crate::shell::processes::zombies_of;
 use crate::shell::{ends, text};
 use crate::world::{Hold, World};
 
@@ -120,6 +121,16 @@ fn the_directory_of_a_supervisor_that_was_killed_is_swept_by_the_next() {
     assert_eq!(rooms(), 1, "it could not clean up");
     ends(world.run(&[], "exit 3"), 3);
     assert_eq!(rooms(), 0);
+}
+
+#[test]
+fn what_probes_leave_behind_does_not_pile_up() {
+    const PROBES: usize = 60;
+    let world = World::new(Hold::Group);
+    let run = world.start(&["--health", "sleep 0.02 & echo >> probes", "--health-every", "20ms"], "sleep 1000");
+    eventually("it was probed often", || world.read("probes").lines().count() > PROBES);
+    let left = zombies_of(run.id());
+    assert!(left < PROBES / 4, "{left} are left");
 }
 
 #[test]

@@ -39,6 +39,11 @@ pub(crate) fn lives(id: u32) -> bool {
     letter(id).is_some_and(|it| !matches!(it, 'Z' | 'X'))
 }
 
+/// The children of this one that have ended, and nobody has asked how.
+pub(crate) fn zombies_of(id: u32) -> usize {
+    all().into_iter().filter(|it| parent(*it) == Some(id) && letter(*it) == Some('Z')).count()
+}
+
 /// Whether it was stopped by a signal, or with its control group.
 pub(crate) fn stands_still(id: u32) -> bool {
     letter(id) == Some('T') || is_frozen(id).unwrap_or(false)
