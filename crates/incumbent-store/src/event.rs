@@ -5,6 +5,7 @@
 use alloc::boxed::Box;
 use alloc::string::String;
 
+use prost::Message;
 use prost::bytes::Bytes;
 
 use crate::command::Wish;
@@ -183,6 +184,11 @@ pub struct Completed {
 }
 
 impl Event {
+    /// What it counts for, in bytes: its content, and about what it takes to keep it.
+    pub fn weight(&self) -> usize {
+        self.encoded_len() + 128
+    }
+
     /// The key it is about.
     pub fn key(&self) -> Option<&Bytes> {
         match self.change.as_ref()? {

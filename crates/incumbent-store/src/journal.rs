@@ -7,14 +7,15 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Bound;
 
-use prost::Message;
-
 use crate::event::{Change, Event};
 use crate::limits::Limits;
 use crate::query::{Happened, ReadEvents};
 use crate::refusal::Refusal;
 use crate::tree::Tree;
 use crate::watch::Interest;
+
+/// So many events are looked at for one answer, wanted or not: whoever wants few of them asks again, and others are served between.
+const VISITED_MAX: usize = 10_000;
 
 /// Revisions and events.
 #[derive(Clone, Debug)]
@@ -49,7 +50,7 @@ impl Journal {
     }
 
     fn keep(&mut self, event: Arc<Event>) {
-        self.bytes += cost(&event);
+        self.bytes += event.weight();
         self.kept += 1;
         self.events.insert((event.revision, self.kept), event);
     }
@@ -112,7 +113,7 @@ impl Journal {
         while self.events.first().is_some_and(|((first, _), _)| *first <= revision)
             && let Some((_, dropped)) = self.events.pop_first()
         {
-            self.bytes -= cost(&dropped);
+            self.bytes -= dropped.weight();
         }
         self.oldest = self.oldest.max(revision + 1);
     }
@@ -149,8 +150,8 @@ impl Journal {
         }
     }
 
-    /// What has happened since.
-    pub(crate) fn read(&self, asked: &ReadEvents) -> Result<Happened, Refusal> {
+    /// What has happened since: so many bytes of it at most, but always a whole revision.
+    pub(crate) fn read(&self, asked: &ReadEvents, bytes_max: usize) -> Result<Happened, Refusal> {
         let from = if asked.from == 0 { self.oldest } else { asked.from };
         if let Some(refusal) = self.dropped(from) {
             return Err(refusal);
@@ -161,27 +162,30 @@ impl Journal {
         };
         let everything = Interest::EVERYTHING;
         let interest = asked.interest.as_ref().unwrap_or(&everything);
-        let mut events: Vec<Arc<Event>> = Vec::new();
-        for event in self.events_from(from).filter(|it| interest.wants(it)) {
+        let (mut events, mut bytes, mut last): (Vec<Arc<Event>>, usize, u64) = (Vec::new(), 0, from);
+        for (visited, event) in self.events_from(from).enumerate() {
+            let is_wanted = interest.wants(event);
             // A revision is told as a whole.
-            if events.len() >= limit && events.last().is_some_and(|it| it.revision < event.revision) {
-                return Ok(Happened { next: event.revision, events });
+            let is_much = is_wanted && (events.len() >= limit || bytes >= bytes_max);
+            let is_full = is_much && events.last().is_some_and(|it| it.revision < event.revision);
+            if is_full || (visited >= VISITED_MAX && last < event.revision) {
+                return Ok(Happened { next: event.revision, events, more: true });
             }
-            events.push(Arc::clone(event));
+            last = event.revision;
+            if is_wanted {
+                bytes += event.weight();
+                events.push(Arc::clone(event));
+            }
         }
-        Ok(Happened { events, next: from.max(self.revision + 1) })
+        Ok(Happened { events, next: from.max(self.revision + 1), more: false })
     }
-}
-
-/// What an event counts for: its content, and about what it takes to keep it.
-fn cost(event: &Event) -> usize {
-    event.encoded_len() + 128
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::event::SessionEnded;
+    use crate::watch::Topic;
 
     fn journal(limits: &Limits, revisions: u64, each: usize) -> Journal {
         let mut journal = Journal::new();
@@ -200,17 +204,22 @@ mod tests {
         let limits = Limits { events_max: 10, ..Limits::STANDARD };
         let mut journal = journal(&limits, 5, 3);
         assert_eq!((journal.oldest(), journal.len()), (3, 9));
-        let read = |journal: &Journal, from| journal.read(&ReadEvents { from, interest: None, limit: 4 });
+        let read = |journal: &Journal, from| journal.read(&ReadEvents { from, interest: None, limit: 4 }, usize::MAX);
         assert_eq!(read(&journal, 2), Err(Refusal::Lagged(3)));
         let events = read(&journal, 3).expect("kept");
         assert_eq!((events.events.len(), events.next), (6, 5), "a revision is not cut");
-        let three = journal.read(&ReadEvents { from: 3, interest: None, limit: 3 }).expect("kept");
+        let three = journal.read(&ReadEvents { from: 3, interest: None, limit: 3 }, usize::MAX).expect("kept");
         assert_eq!((three.events.len(), three.next), (3, 4), "nor is one begun behind the limit");
+        let one = journal.read(&ReadEvents { from: 3, interest: None, limit: 0 }, 1).expect("kept");
+        assert_eq!((one.events.len(), one.next), (3, 4), "however few bytes: a revision is not cut, and the next not begun");
+        let nobodys = Interest::of(Topic::Election("e".into()));
+        let none = journal.read(&ReadEvents { from: 3, interest: Some(nobodys), limit: 0 }, 1).expect("kept");
+        assert_eq!((none.events.len(), none.next), (0, 6), "what is not wanted takes no room");
         let events = read(&journal, 5).expect("kept");
         assert_eq!((events.events.len(), events.next), (3, 6));
         assert_eq!(
             read(&journal, 9).expect("to come"),
-            Happened { events: Vec::new(), next: 9 },
+            Happened { events: Vec::new(), next: 9, more: false },
             "C71: a watch may begin in the future"
         );
         journal.compact(4).expect("there");
@@ -221,6 +230,30 @@ mod tests {
             (journal.missing(4), journal.missing(3), journal.missing(6)),
             (None, Some(Refusal::Compacted(5)), Some(Refusal::Future(5)))
         );
+    }
+
+    #[test]
+    fn whoever_wants_little_of_much_is_answered_in_pieces_that_miss_nothing() {
+        let revisions = VISITED_MAX as u64 + 5;
+        let journal = journal(&Limits::STANDARD, revisions, 3);
+        let (mut next, mut reads, mut heard) = (1, 0, Vec::new());
+        let mut more = true;
+        while more {
+            let asked = ReadEvents { from: next, interest: Some(Interest::of(Topic::Session(2))), limit: 0 };
+            let happened = journal.read(&asked, usize::MAX).expect("kept");
+            assert!(happened.next > next && happened.events.len() <= VISITED_MAX / 3 + 1);
+            heard.extend(happened.events.iter().map(|it| it.revision));
+            (next, reads, more) = (happened.next, reads + 1, happened.more);
+        }
+        assert_eq!(heard, (1..=revisions).collect::<Vec<_>>());
+        let asked = ReadEvents { from: 1, interest: Some(Interest::of(Topic::Session(9))), limit: 0 };
+        let none = journal.read(&asked, usize::MAX).expect("kept");
+        assert_eq!(
+            (none.events.len(), none.next),
+            (0, VISITED_MAX as u64 / 3 + 2),
+            "a revision that was begun is looked through"
+        );
+        assert!(reads > 3);
     }
 
     #[test]

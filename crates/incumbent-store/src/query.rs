@@ -318,11 +318,14 @@ pub struct Happened {
     pub events: Vec<Arc<Event>>,
     /// All that matters has been told up to here, without it: go on from this revision.
     pub next: u64,
+    /// It was too much for one answer: more is known already.
+    pub more: bool,
 }
 
 impl From<Happened> for Events {
     fn from(happened: Happened) -> Events {
-        Events { events: happened.events.into_iter().map(Arc::unwrap_or_clone).collect(), next: happened.next }
+        let Happened { events, next, more } = happened;
+        Events { events: events.into_iter().map(Arc::unwrap_or_clone).collect(), next, more }
     }
 }
 
@@ -335,4 +338,7 @@ pub struct Events {
     /// All that matters has been told up to here, without it: go on from this revision.
     #[prost(uint64, tag = "2")]
     pub next: u64,
+    /// It was too much for one answer, or too much had to be looked at: more is known already, though perhaps nothing that matters.
+    #[prost(bool, tag = "3")]
+    pub more: bool,
 }

@@ -166,16 +166,16 @@ impl Store {
             Query::Session(id) => self.sessions.view(*id, self.now, true).map(Answer::Session).ok_or(Refusal::SessionGone(*id)),
             Query::Sessions(asked) => Ok(Answer::Sessions(self.list_sessions(asked))),
             Query::Range(asked) => self.keys.read(asked, &self.journal, &self.limits).map(Answer::Items),
-            Query::Events(asked) => self.events(asked).map(|it| Answer::Events(it.into())),
+            Query::Events(asked) => self.events(asked, self.limits.answer_bytes_max).map(|it| Answer::Events(it.into())),
         }
     }
 
-    /// Tells what has happened, as far as it is kept.
+    /// Tells what has happened, as far as it is kept: so many bytes of it at most, but always a whole revision.
     ///
     /// # Errors
     /// If it is not.
-    pub fn events(&self, asked: &ReadEvents) -> Result<Happened, Refusal> {
-        self.journal.read(asked)
+    pub fn events(&self, asked: &ReadEvents, bytes_max: usize) -> Result<Happened, Refusal> {
+        self.journal.read(asked, bytes_max)
     }
 
     /// Whether a session is to end with its connection, and this guest may end it. Looks at nothing that is attached to it: one connection may have had very many.

@@ -156,15 +156,14 @@ fn watched(store: &Store, from: u64, interest: &Interest, page: u64) -> Result<V
     loop {
         let asked = ReadEvents { from, interest: Some(interest.clone()), limit: page };
         let Answer::Events(events) = store.query(&Query::Events(asked))? else { panic!("no events") };
-        assert!(events.next > from || events.events.is_empty(), "it goes on");
-        let is_end = events.events.is_empty();
+        assert!(events.next > from || !events.more, "it goes on");
         if let (Some(last), Some(first)) = (told.last(), events.events.first()) {
             let (last, first): (&Event, &Event) = (last, first);
             assert!(last.revision < first.revision, "W4: a revision is not split");
         }
         told.extend(events.events);
         from = events.next;
-        if is_end {
+        if !events.more {
             return Ok(told);
         }
     }

@@ -33,7 +33,7 @@ impl Picture {
             }
             // In pages, to the end.
             if let Answer::Events(events) = &answer
-                && !events.events.is_empty()
+                && events.more
             {
                 all.push(Query::Events(ReadEvents { from: events.next, ..ReadEvents::default() }));
             }

@@ -579,7 +579,7 @@ mod tests {
             other @ (Step::Tell(_) | Step::Wait) => panic!("{other:?}"),
         };
         let tell = |outbox: &Arc<Outbox>, reading: Reading, next| {
-            reading.done(Ok(Happened { events: Vec::new(), next }));
+            reading.done(Ok(Happened { events: Vec::new(), next, more: false }));
             assert!(matches!(outbox.step(0, 256), Step::Tell(_)) && outbox.told(7, next, false));
             assert!(matches!(outbox.step(0, 256), Step::Wait));
         };
@@ -627,13 +627,13 @@ mod tests {
         assert_eq!(asked.from, 1);
         bell.tell(&[happened(6, 1)]);
         assert_eq!(sent(&outbox), [], "what was before is being read");
-        reading.done(Ok(Happened { events: vec![happened(4, 1), happened(5, 1)], next: 6 }));
+        reading.done(Ok(Happened { events: vec![happened(4, 1), happened(5, 1)], next: 6, more: false }));
         assert!(matches!(outbox.step(0, 256), Step::Tell(_)) && outbox.told(7, 6, false));
         bell.tell(&[happened(7, 1)]);
         assert_eq!(sent(&outbox), [], "6 is not told yet");
         let Step::Ask(asked, reading) = outbox.step(0, 256) else { panic!("nothing to read") };
         assert_eq!(asked.from, 6);
-        reading.done(Ok(Happened { events: vec![happened(6, 1), happened(7, 1)], next: 8 }));
+        reading.done(Ok(Happened { events: vec![happened(6, 1), happened(7, 1)], next: 8, more: false }));
         assert!(matches!(outbox.step(0, 256), Step::Tell(_)) && outbox.told(7, 8, false));
         assert!(matches!(outbox.step(0, 256), Step::Wait));
 

@@ -63,8 +63,7 @@ impl Teller<'_> {
         self.last = id;
         match result {
             Ok(events) => {
-                let more = events.events.len() >= EVENTS_MAX;
-                if self.outbox.told(id, events.next, more) {
+                if self.outbox.told(id, events.next, events.more) {
                     self.unfinished = Some(Unfinished { events: events.events.into(), next: events.next, fresh });
                 }
             }
@@ -142,10 +141,10 @@ mod tests {
                 revision,
                 change: Some(Change::Proclaimed(Proclaimed { value: value.clone().into(), ..Proclaimed::default() })),
             };
-            let next = (asked.from + 26).min(101);
+            let next = (asked.from + 10).min(101);
             let events =
                 (asked.from..next).flat_map(|revision| (0..10).map(move |_| revision)).map(event).map(Arc::new).collect();
-            reading.done(Ok(Happened { events, next }));
+            reading.done(Ok(Happened { events, next, more: next < 101 }));
         }
         fn bind(&self, (): &(), _: Binding) {}
 

@@ -291,7 +291,7 @@ impl Service for Node {
         if self.town.forgets.swap(false, Ordering::Relaxed) {
             return;
         }
-        let result = self.town.state().store.events(&asked);
+        let result = self.town.state().store.events(&asked, usize::MAX);
         if self.town.is_slow.load(Ordering::Relaxed) {
             // As from another thread: others come first.
             tokio::spawn(async move {

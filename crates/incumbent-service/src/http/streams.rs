@@ -104,8 +104,8 @@ impl Stream {
             };
             match news {
                 Ok(batch) => self.tell_batch(&batch).await?,
-                // Its reader was slow. Perhaps what it has missed is kept still.
-                Err(WatchEnd::TooSlow) => match self.petition.watch(self.interest.clone(), self.next).await {
+                // There was much to tell, or its reader was slow. What it has not been told is perhaps kept still.
+                Err(WatchEnd::Behind) => match self.petition.watch(self.interest.clone(), self.next).await {
                     Ok(again) => watch = again,
                     Err(failure) => return self.end("refused", None, &failure).await,
                 },

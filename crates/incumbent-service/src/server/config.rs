@@ -34,8 +34,17 @@ pub(super) const ARRIVALS_MAX: usize = 1024;
 /// What users want and was not yet looked at. More, and they wait.
 pub(super) const ORDERS_MAX: usize = 4096;
 
-/// A watcher this many batches behind is cut off with `Lagged`. All that a store keeps of its past fits, in pages of a thousand.
+/// So many batches of events wait for one stream. One that is further behind reads on from what the store keeps, if it keeps it still.
 pub(super) const WATCH_BACKLOG_MAX: usize = 1024;
+
+/// So many bytes of events wait for one stream, and one batch more.
+pub(super) const WATCH_BACKLOG_BYTES_MAX: usize = 1 << 20;
+
+/// So many bytes of events wait for all streams of a node, each counted for everyone it waits for. Beyond that, a stream that is behind is ended: its reader comes back and reads on.
+pub(super) const WATCH_BACKLOGS_BYTES_MAX: usize = 256 << 20;
+
+/// So many bytes of what has happened are read at once for somebody who watches, and a revision more.
+pub(super) const WATCH_READ_BYTES_MAX: usize = 256 << 10;
 
 /// Nodes save their snapshots so many parts of the usual distance apart.
 const SNAPSHOTS_APART: u64 = 5;

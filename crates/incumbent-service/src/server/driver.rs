@@ -24,7 +24,9 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::administration;
-use super::config::{ARRIVALS_MAX, Config, NotStarted, ORDERS_MAX, TIMEOUTS_TO_CLOSE, TURN_MAX, WAKEUPS_PER_TURN};
+use super::config::{
+    ARRIVALS_MAX, Config, NotStarted, ORDERS_MAX, TIMEOUTS_TO_CLOSE, TURN_MAX, WAKEUPS_PER_TURN, WATCH_READ_BYTES_MAX,
+};
 use super::counter::{Calls, Counter, Notice};
 use super::crew::{DiskHand, Ending, Mate, Wheel};
 use super::desk::{Desk, Waiter};
@@ -527,7 +529,7 @@ impl Driver {
             }
             Order::Attend { watcher, interest, bell, charge: _done } => self.belfry.add_as(watcher, interest, bell),
             Order::Leave { watcher, charge: _done } => self.belfry.remove(watcher),
-            Order::Events { asked, reading } => reading.done(self.store.events(&asked)),
+            Order::Events { asked, reading } => reading.done(self.store.events(&asked, WATCH_READ_BYTES_MAX)),
             Order::Lost { guest, sessions } => self.work(Work::EndSessions(guest, sessions.into_iter())),
             Order::Administer { administration, answer } => {
                 let (handle, timeout) = (self.handle.clone(), self.settings.election_timeout());

@@ -28,6 +28,7 @@ use super::inquiry::{NodeReport, Whom};
 use super::members::Members;
 use super::tally::Tally;
 use super::tracer::Tracer;
+use super::watchers::Held;
 use crate::log::{DirectoryId, Known};
 use crate::replica::{Index, Origin, Role, Roll, Step};
 
@@ -140,7 +141,7 @@ pub enum Consistency {
 pub struct Batch {
     /// All that was wanted up to this revision has been told: a watch is resumed from the next one.
     pub revision: u64,
-    /// In their order. Never a part of a revision.
+    /// In their order. Never a part of a revision. None, if nothing was wanted up to there and there is more to look at.
     pub events: Vec<Arc<Event>>,
 }
 
@@ -148,10 +149,10 @@ pub struct Batch {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum WatchEnd {
     /// What it should be told next is not kept any more: [`Refusal::Lagged`] or [`Refusal::Compacted`]. Read how things stand, and watch from there. Or there are too
-    /// many: [`Refusal::Limit`].
+    /// many, or too much waits for those that are slow: [`Refusal::Limit`].
     Refused(Refusal),
-    /// It was not read for too long. Resume it after the last revision that was read.
-    TooSlow,
+    /// It is behind: more has happened than waits for one watch. Resume it after the last revision that was read.
+    Behind,
     /// The node has ended: resume it on another.
     NodeEnded,
 }
@@ -160,7 +161,9 @@ pub enum WatchEnd {
 #[derive(Debug)]
 pub struct Watch {
     pub(super) number: u64,
-    pub(super) batches: mpsc::Receiver<Batch>,
+    pub(super) batches: mpsc::Receiver<(Batch, Held)>,
+    /// What the last batch counts for: it is being told.
+    pub(super) in_hand: Option<Held>,
     pub(super) end: Arc<OnceLock<WatchEnd>>,
     pub(super) unwatched: mpsc::UnboundedSender<u64>,
 }
@@ -168,8 +171,12 @@ pub struct Watch {
 impl Watch {
     /// The next events. After the end, always the end.
     pub async fn next(&mut self) -> Result<Batch, WatchEnd> {
+        self.in_hand = None;
         match self.batches.recv().await {
-            Some(batch) => Ok(batch),
+            Some((batch, held)) => {
+                self.in_hand = Some(held);
+                Ok(batch)
+            }
             None => Err(self.end.get().cloned().unwrap_or(WatchEnd::NodeEnded)),
         }
     }

@@ -13,7 +13,9 @@ use incumbent_store::time::{Stamp, Time};
 use incumbent_store::watch::{Interest, Topic};
 use tokio::sync::{mpsc, oneshot};
 
-use super::config::{Config, KEEP_ALIVES_GATHERED, KEPT_ALIVE_AT_ONCE_MAX, NotStarted, WATCH_BACKLOG_MAX};
+use super::config::{
+    Config, KEEP_ALIVES_GATHERED, KEPT_ALIVE_AT_ONCE_MAX, NotStarted, WATCH_BACKLOG_MAX, WATCH_BACKLOGS_BYTES_MAX,
+};
 use super::crew::DiskHand;
 use super::desk::Desk;
 use super::disk;
@@ -221,7 +223,7 @@ fn watch(watchers: &mut Watchers, from: u64, store: &Store) -> Watch {
 /// The revisions of the events that are there to be read.
 fn told(watch: &mut Watch) -> Vec<u64> {
     let mut revisions = Vec::new();
-    while let Ok(Batch { events, .. }) = watch.batches.try_recv() {
+    while let Ok((Batch { events, .. }, _)) = watch.batches.try_recv() {
         revisions.extend(events.iter().map(|it| it.revision));
     }
     revisions
@@ -234,13 +236,24 @@ fn a_watch_begins_in_the_past_now_or_in_the_future_and_has_no_hole() {
         let _ = write(&mut store, "key", "");
     }
     let mut past = watch(&mut watchers, 10, &store);
+    let mut heard = told(&mut past);
+    assert_eq!(
+        (heard.len(), past.end.get()),
+        (1_000, Some(&WatchEnd::Behind)),
+        "a thousand at once, and the others are served between"
+    );
+    while past.end.get().is_some() {
+        past = watch(&mut watchers, heard.last().expect("some") + 1, &store);
+        heard.extend(told(&mut past));
+    }
     let mut now = watch(&mut watchers, 0, &store);
     let mut future = watch(&mut watchers, 2_503, &store);
     for key in ["key", "other", "key", "key"] {
         let events = write(&mut store, key, "");
         watchers.tell(&events, store.revision());
     }
-    assert_eq!(told(&mut past), (10..=2_501).chain([2_503, 2_504]).collect::<Vec<_>>());
+    heard.extend(told(&mut past));
+    assert_eq!(heard, (10..=2_501).chain([2_503, 2_504]).collect::<Vec<_>>());
     assert_eq!(told(&mut now), [2_501, 2_503, 2_504]);
     assert_eq!(told(&mut future), [2_503, 2_504]);
     watchers.remove(now.number);
@@ -265,7 +278,61 @@ async fn a_watch_that_cannot_be_whole_ends_with_the_reason() {
     }
     assert_eq!(watchers.len(), 0);
     assert_eq!(told(&mut slow).len(), WATCH_BACKLOG_MAX);
-    assert_eq!(slow.next().await, Err(WatchEnd::TooSlow));
+    assert_eq!(slow.next().await, Err(WatchEnd::Behind));
+}
+
+/// C69: however large the events are that a slow listener does not read.
+#[tokio::test]
+async fn what_waits_for_a_slow_listener_is_bounded_in_bytes_and_told_in_the_end() {
+    let (mut store, mut watchers) = (Store::new(0), Watchers::default());
+    let mut slow = watch(&mut watchers, 0, &store);
+    let large = "v".repeat(300_000);
+    for _ in 0..10 {
+        let events = write(&mut store, "key", &large);
+        watchers.tell(&events, store.revision());
+    }
+    assert_eq!(watchers.len(), 0);
+    assert_eq!(told(&mut slow), [1, 2], "each event has the value before it, too");
+    assert_eq!(slow.next().await, Err(WatchEnd::Behind));
+    assert_eq!(watchers.waiting(), 0, "what was read does not count any more");
+    // It reads on from what the store keeps, not too much at once.
+    for revision in 3..=9 {
+        let mut again = watch(&mut watchers, revision, &store);
+        assert_eq!(told(&mut again), [revision]);
+        assert_eq!(again.next().await, Err(WatchEnd::Behind));
+    }
+    let mut last = watch(&mut watchers, 10, &store);
+    assert_eq!((told(&mut last), watchers.len()), (vec![10], 1));
+}
+
+#[tokio::test]
+async fn what_waits_for_all_slow_listeners_is_bounded_and_those_who_read_hear_everything() {
+    let (mut store, mut watchers) = (Store::new(0), Watchers::default());
+    let listeners = WATCH_BACKLOGS_BYTES_MAX / 400_000;
+    let mut slow: Vec<Watch> = (0..listeners).map(|_| watch(&mut watchers, 0, &store)).collect();
+    let mut reads = watch(&mut watchers, 0, &store);
+    let large = "v".repeat(250_000);
+    let mut heard = Vec::new();
+    for _ in 0..3 {
+        let events = write(&mut store, "key", &large);
+        watchers.tell(&events, store.revision());
+        heard.extend(told(&mut reads));
+        assert!(watchers.waiting() <= WATCH_BACKLOGS_BYTES_MAX);
+    }
+    assert_eq!(heard, [1, 2, 3]);
+    assert!(watchers.len() < listeners, "some have made room for the others");
+    let last = slow.last_mut().expect("some");
+    while last.next().await.is_ok() {}
+    assert!(matches!(last.next().await, Err(WatchEnd::Refused(Refusal::Limit { .. }))));
+    // Whoever comes to hear what was before is behind, too.
+    for _ in 0..2 * listeners {
+        slow.push(watch(&mut watchers, 1, &store));
+        assert!(watchers.waiting() <= WATCH_BACKLOGS_BYTES_MAX);
+    }
+    let last = slow.last().and_then(|it| it.end.get());
+    assert!(matches!(last, Some(WatchEnd::Refused(Refusal::Limit { .. }))));
+    drop(slow);
+    assert_eq!(watchers.waiting(), 0, "nothing waits for those who are gone");
 }
 
 /// A snapshot from another node: the store leaps, and those who watch hear what lies between, or that it is not known.

@@ -1,9 +1,10 @@
 //! Who watches on this node, and how far each has been told.
 //!
 //! Told is the log's events in their order, each revision whole, without a hole or a repetition from the revision that was asked for; or that this is not to be had,
-//! and why. A watcher that does not read is cut off; it holds nobody up.
+//! and why. A watcher that does not read is cut off; it holds nobody up, and what waits for it is bounded in bytes, for each and for all (C69).
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use incumbent_store::event::Event;
@@ -13,7 +14,7 @@ use incumbent_store::store::Store;
 use incumbent_store::watch::{Interest, Watches};
 use tokio::sync::mpsc;
 
-use super::config::{WATCH_BACKLOG_MAX, WATCHES_MAX};
+use super::config::{WATCH_BACKLOG_BYTES_MAX, WATCH_BACKLOG_MAX, WATCH_BACKLOGS_BYTES_MAX, WATCH_READ_BYTES_MAX, WATCHES_MAX};
 use super::handle::{Batch, Watch, WatchEnd};
 
 /// All who watch.
@@ -22,6 +23,8 @@ pub(super) struct Watchers {
     last: u64,
     watches: Watches,
     watchers: BTreeMap<u64, Watcher>,
+    /// What waits for all of them, in bytes.
+    waiting: Arc<AtomicUsize>,
 }
 
 #[derive(Debug)]
@@ -29,13 +32,59 @@ struct Watcher {
     interest: Interest,
     /// Nothing before this revision is told.
     next: u64,
-    batches: mpsc::Sender<Batch>,
+    batches: mpsc::Sender<(Batch, Held)>,
+    /// What waits for it, in bytes, and for all.
+    waiting: [Arc<AtomicUsize>; 2],
     end: Arc<OnceLock<WatchEnd>>,
+}
+
+/// What a batch counts for, until it has been told.
+#[derive(Debug)]
+pub(super) struct Held {
+    bytes: usize,
+    waiting: [Arc<AtomicUsize>; 2],
+}
+
+impl Held {
+    fn new(bytes: usize, waiting: &[Arc<AtomicUsize>; 2]) -> Held {
+        for count in waiting {
+            count.fetch_add(bytes, Ordering::Relaxed);
+        }
+        Held { bytes, waiting: waiting.clone() }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        for count in &self.waiting {
+            count.fetch_sub(self.bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Events for one watcher, and what they count for.
+#[derive(Default)]
+struct News {
+    events: Vec<Arc<Event>>,
+    bytes: usize,
+}
+
+impl News {
+    fn add(&mut self, event: &Arc<Event>, bytes: usize) {
+        self.events.push(Arc::clone(event));
+        self.bytes += bytes;
+    }
 }
 
 impl Watchers {
     pub(super) fn len(&self) -> usize {
         self.watchers.len()
+    }
+
+    /// What waits for all of them, in bytes.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
     }
 
     /// Begins a watch, with what has happened since `from`.
@@ -44,9 +93,10 @@ impl Watchers {
         let number = self.last;
         let (batches, inbox) = mpsc::channel(WATCH_BACKLOG_MAX);
         let end = Arc::default();
-        let watch = Watch { number, batches: inbox, end: Arc::clone(&end), unwatched };
+        let watch = Watch { number, batches: inbox, in_hand: None, end: Arc::clone(&end), unwatched };
         let next = if from == 0 { store.revision() + 1 } else { from };
-        let mut watcher = Watcher { interest, next, batches, end };
+        let waiting = [Arc::default(), Arc::clone(&self.waiting)];
+        let mut watcher = Watcher { interest, next, batches, waiting, end };
         if self.watchers.len() >= WATCHES_MAX {
             let _ = watcher.finish(WatchEnd::Refused(Refusal::Limit { what: "watches".to_owned(), max: WATCHES_MAX as u64 }));
         } else if watcher.catch_up(store) {
@@ -66,14 +116,15 @@ impl Watchers {
         if self.watchers.is_empty() || events.is_empty() {
             return;
         }
-        let mut told: BTreeMap<u64, Vec<Arc<Event>>> = BTreeMap::new();
+        let mut told: BTreeMap<u64, News> = BTreeMap::new();
         for event in events {
+            let bytes = event.weight();
             for number in self.watches.wanting(event) {
-                told.entry(number).or_default().push(Arc::clone(event));
+                told.entry(number).or_default().add(event, bytes);
             }
         }
-        for (number, events) in told {
-            if self.watchers.get_mut(&number).is_some_and(|watcher| !watcher.tell(events, revision)) {
+        for (number, news) in told {
+            if self.watchers.get_mut(&number).is_some_and(|watcher| !watcher.tell(news, revision)) {
                 self.remove(number);
             }
         }
@@ -94,36 +145,66 @@ impl Watchers {
 
 impl Watcher {
     /// False if it has ended.
-    fn tell(&mut self, mut events: Vec<Arc<Event>>, revision: u64) -> bool {
-        events.retain(|it| it.revision >= self.next);
+    fn tell(&mut self, mut news: News, revision: u64) -> bool {
+        news.events.retain(|it| it.revision >= self.next);
         self.next = self.next.max(revision + 1);
-        if events.is_empty() {
+        if news.events.is_empty() {
             return true;
         }
-        match self.batches.try_send(Batch { revision, events }) {
+        self.send(Batch { revision, events: news.events }, news.bytes)
+    }
+
+    fn send(&mut self, batch: Batch, bytes: usize) -> bool {
+        // Whoever has read everything is told more, however much it is.
+        let own = self.waiting[0].load(Ordering::Relaxed);
+        if own > 0 && !self.is_room_for(bytes) {
+            return self.finish(too_much_waits());
+        }
+        if own > 0 && own + bytes > WATCH_BACKLOG_BYTES_MAX {
+            return self.finish(WatchEnd::Behind);
+        }
+        match self.batches.try_send((batch, Held::new(bytes, &self.waiting))) {
             Ok(()) => true,
-            Err(mpsc::error::TrySendError::Full(_)) => self.finish(WatchEnd::TooSlow),
+            Err(mpsc::error::TrySendError::Full(_)) => self.finish(WatchEnd::Behind),
             Err(mpsc::error::TrySendError::Closed(_)) => false,
         }
     }
 
-    /// Tells what is kept, from its next revision on. False if it has ended.
+    /// Tells what is kept, from its next revision on, as far as it can be told at once. False if it has ended.
     fn catch_up(&mut self, store: &Store) -> bool {
-        while self.next <= store.revision() {
-            let asked = ReadEvents { from: self.next, interest: Some(self.interest.clone()), limit: 0 };
-            let events = match store.events(&asked) {
-                Ok(events) => events,
-                Err(refusal) => return self.finish(WatchEnd::Refused(refusal)),
-            };
-            if !self.tell(events.events, events.next - 1) {
-                return false;
-            }
+        if self.next > store.revision() {
+            return true;
         }
-        true
+        let asked = ReadEvents { from: self.next, interest: Some(self.interest.clone()), limit: 0 };
+        let happened = match store.events(&asked, WATCH_READ_BYTES_MAX) {
+            Ok(happened) => happened,
+            Err(refusal) => return self.finish(WatchEnd::Refused(refusal)),
+        };
+        self.next = happened.next;
+        let bytes = happened.events.iter().map(|it| it.weight()).sum();
+        if bytes > 0 && !self.is_room_for(bytes) {
+            return self.finish(too_much_waits());
+        }
+        let batch = Batch { revision: happened.next - 1, events: happened.events };
+        if (happened.more || !batch.events.is_empty()) && !self.send(batch, bytes) {
+            return false;
+        }
+        // Whoever wants the rest asks for it when it has told this: the others are served between.
+        if happened.more { self.finish(WatchEnd::Behind) } else { true }
+    }
+
+    /// Whether so much more may wait, for all.
+    fn is_room_for(&self, bytes: usize) -> bool {
+        self.waiting[1].load(Ordering::Relaxed) + bytes <= WATCH_BACKLOGS_BYTES_MAX
     }
 
     fn finish(&mut self, end: WatchEnd) -> bool {
         let _ = self.end.set(end);
         false
     }
+}
+
+fn too_much_waits() -> WatchEnd {
+    let what = "bytes of events that wait for slow listeners".to_owned();
+    WatchEnd::Refused(Refusal::Limit { what, max: WATCH_BACKLOGS_BYTES_MAX as u64 })
 }

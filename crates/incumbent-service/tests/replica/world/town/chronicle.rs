@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn a_watch_with_a_hole_a_repetition_or_half_a_revision_is_found() {
         let (chronicle, events) = three();
-        let told = |events: &[Arc<Event>], next| Happened { events: events.to_vec(), next };
+        let told = |events: &[Arc<Event>], next| Happened { events: events.to_vec(), next, more: false };
         let judge = |from, happened: &Happened| chronicle.judge(from, &Interest::EVERYTHING, happened);
         assert_eq!(judge(1, &told(&events, 6)), Ok(()));
         assert_eq!(judge(3, &told(&events[1..2], 5)), Ok(()));

@@ -208,7 +208,7 @@ impl Town {
     fn watch(&mut self, watcher: usize, node: NodeId, store: &Store, limit: u64) -> Result<(), String> {
         let watcher = &mut self.watchers[watcher];
         let (from, interest) = (watcher.next, Some(watcher.interest.clone()));
-        match store.events(&ReadEvents { from, interest, limit }) {
+        match store.events(&ReadEvents { from, interest, limit }, usize::MAX) {
             Ok(happened) => {
                 self.chronicle.judge(from, &watcher.interest, &happened)?;
                 self.tally.watched += happened.events.len() as u64;
