@@ -74,8 +74,7 @@ impl Store {
         while budget > 0
             && let Some(election) = self.elections.next_waking().filter(|it| it.0 <= stamp.at).map(|it| it.1.clone())
         {
-            self.wake_election(stamp, &election);
-            budget -= 1;
+            budget = budget.saturating_sub(self.wake_election(stamp, &election));
         }
         // All who are due end before anything is taken from any of them: a seat must not go to one who is next to lose it. But half of the work is left for those who
         // are ending already, or a million sessions would end before the first seat is free.
@@ -94,7 +93,7 @@ impl Store {
             let ending: Vec<u64> = self.sessions.ending_with_candidacies().take(budget).collect();
             let Some(share) = budget.checked_div(ending.len()) else { break };
             for session in ending {
-                budget -= self.drain_candidacies(stamp, session, share);
+                budget = budget.saturating_sub(self.drain_candidacies(stamp, session, share));
             }
         }
         while budget > 0 && self.sessions.is_any_ending() {
@@ -102,7 +101,7 @@ impl Store {
             let ending: Vec<u64> = self.sessions.ending().take(budget).collect();
             for session in ending {
                 if budget > 0 {
-                    budget -= self.drain(stamp, session, budget.min(TURN));
+                    budget = budget.saturating_sub(self.drain(stamp, session, budget.min(TURN)));
                 }
             }
         }
@@ -132,10 +131,10 @@ impl Store {
         true
     }
 
-    /// Takes from an ending session what is attached to it, so much at most; when nothing is left, it is gone. Answers how much it was.
+    /// Takes from an ending session what is attached to it, so much at most and what the last of it costs; when nothing is left, it is gone. Answers how much it was.
     pub(crate) fn drain(&mut self, stamp: Stamp, session: u64, budget: usize) -> usize {
         let spent = self.drain_candidacies(stamp, session, budget);
-        spent + self.drain_keys(stamp, session, budget - spent)
+        spent + self.drain_keys(stamp, session, budget.saturating_sub(spent))
     }
 
     fn drain_candidacies(&mut self, stamp: Stamp, session: u64, budget: usize) -> usize {
@@ -144,8 +143,7 @@ impl Store {
         while spent < budget
             && let Some((election, identity)) = self.sessions.first_candidacy(session)
         {
-            self.end_candidacy(stamp, &election, &identity, &ending.reason, ending.unclean);
-            spent += 1;
+            spent += self.end_candidacy(stamp, &election, &identity, &ending.reason, ending.unclean);
         }
         self.finish_if_bare(session);
         spent

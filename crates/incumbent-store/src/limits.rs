@@ -78,7 +78,7 @@ impl Limits {
         sessions_per_guest_max: 1_000_000,
         elections_max: 4_000_000,
         line_len_max: 100_000,
-        seats_max: 10_000,
+        seats_max: 1_000,
         candidacies_bytes_max: 1024 * 1024 * 1024,
         past_bytes_max: 1024 * 1024 * 1024,
         notes_bytes_max: 512 * 1024 * 1024,

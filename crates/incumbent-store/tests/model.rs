@@ -161,7 +161,9 @@ impl Model {
             }
             attached.sort();
             for (election, identity) in attached {
-                self.room(&election).line.retain(|it| it.identity != identity);
+                let alive: Vec<u64> = self.sessions.iter().map(|it| it.id).filter(|it| !ended.contains(it)).collect();
+                let now = self.now;
+                self.room(&election).leave(&identity, now, &alive);
                 // Only while this seat is given away are those who have ended out of sight.
                 let all = self.sessions.clone();
                 let keeper = session.clone();
@@ -195,17 +197,34 @@ impl Model {
 }
 
 impl Room {
+    /// Who was taken out of the line may have stood before another of its name, for whom a seat is kept.
+    fn leave(&mut self, identity: &str, now: u64, alive: &[u64]) {
+        let waiting = self.line.len();
+        self.line.retain(|it| it.identity != identity);
+        self.line.sort_by_key(|it| (Reverse(it.priority), it.arrival));
+        if self.line.len() < waiting && self.kept(alive).is_some() {
+            self.fill(now, alive);
+        }
+    }
+
+    fn named(&self, to: &str) -> Option<&Waiting> {
+        let whole = self.line.iter().find(|it| it.identity == to);
+        whole.or_else(|| self.line.iter().find(|it| it.identity.split('_').next() == Some(to)))
+    }
+
+    fn kept(&self, alive: &[u64]) -> Option<usize> {
+        self.reserved.iter().position(|(to, _)| self.named(to).is_some_and(|it| alive.contains(&it.session)))
+    }
+
     fn fill(&mut self, now: u64, alive: &[u64]) {
         self.reserved.retain(|it| it.1 > now);
         self.line.sort_by_key(|it| (Reverse(it.priority), it.arrival));
         loop {
-            let named = |to: &str| {
-                let whole = self.line.iter().find(|it| it.identity == to);
-                whole.or_else(|| self.line.iter().find(|it| it.identity.split('_').next() == Some(to)))
-            };
-            let kept = self.reserved.iter().position(|(to, _)| named(to).is_some_and(|it| alive.contains(&it.session)));
-            let next = match kept {
-                Some(at) => named(&self.reserved.remove(at).0.clone()).map(|it| it.identity.clone()),
+            let next = match self.kept(alive) {
+                Some(at) => {
+                    let to = self.reserved.remove(at).0;
+                    self.named(&to).map(|it| it.identity.clone())
+                }
                 None if self.holders.len() + self.reserved.len() >= self.seats => None,
                 None => self.line.iter().find(|it| alive.contains(&it.session)).map(|it| it.identity.clone()),
             };
@@ -262,7 +281,8 @@ impl Trial {
             }
             12..=15 => self.leave_office(kind == 15, usize::from(a) * 8 + usize::from(b), identity, c),
             16 => {
-                self.model.room(election).line.retain(|it| it.identity != identity);
+                let (now, alive) = (self.scene.at.as_nanos(), self.model.sessions.iter().map(|it| it.id).collect::<Vec<_>>());
+                self.model.room(election).leave(identity, now, &alive);
                 let withdraw = Withdraw { election: election.into(), identity: identity.into() };
                 self.ask(Command::Withdraw(withdraw)).expect("it is always done");
             }

@@ -311,6 +311,56 @@ fn many_sessions_end_in_batches() {
     assert_eq!(ended, 10_000, "C65");
 }
 
+/// Each seat of an election with very many costs more than one of an election with few: all that are left are looked through.
+#[test]
+fn a_session_with_very_many_seats_of_one_election_ends_in_pieces() {
+    let mut scene = Scene::new();
+    let (many, next) = (scene.open(1000), scene.open(600_000));
+    for number in 0..1_000 {
+        scene.win(Campaign { seats: 1_000, ..bid(many, "e", &format!("many-{number:04}")) });
+    }
+    for number in 0..1_000 {
+        scene.wait(Campaign { seats: 1_000, ..bid(next, "e", &format!("next-{number:04}")) });
+    }
+    scene.end(many).expect("ended");
+    let led = |scene: &Scene| scene.look("e").leaders.iter().filter(|it| it.session == many).count();
+    assert!((900..1_000).contains(&led(&scene)), "{} are left", led(&scene));
+    let mut turns = 0;
+    while scene.expire().more {
+        turns += 1;
+        assert!(scene.events.len() <= 200, "{} at once", scene.events.len());
+    }
+    assert!(led(&scene) == 0 && scene.look("e").leaders.len() == 1_000 && turns > 10, "{turns}");
+}
+
+/// C62, and that whoever lives behind very many who do not is not kept waiting by them, nor anybody else.
+#[test]
+fn very_many_who_wait_no_more_are_passed_by_in_pieces() {
+    let mut scene = Scene::new();
+    let (leads, dead, lives) = (scene.open(600_000), scene.open(1000), scene.open(600_000));
+    let token = scene.win(bid(leads, "e", "leader"));
+    for number in 0..5_000 {
+        scene.wait(bid(dead, "e", &format!("dead-{number:04}")));
+    }
+    scene.wait(bid(lives, "e", "lives"));
+    scene.end(dead).expect("ended");
+    assert_eq!(scene.look("e").waiting, 4_001, "a thousand at once");
+    scene.resign("e", token, "").expect("resigned");
+    assert!(scene.leaders("e").is_empty() && scene.look("e").waiting > 3_900, "nobody looks through all of them at once");
+    assert!(scene.store.expiry().is_some_and(|it| it <= scene.at), "and it goes on at once");
+    // Also for one who has it from a snapshot.
+    let pieces: Vec<Vec<u8>> = scene.store.save().collect();
+    scene.store = Store::load(&pieces).expect("just saved");
+    let mut turns = 0;
+    while scene.leaders("e").is_empty() {
+        let _ = scene.expire();
+        assert!(scene.events.len() <= 2 * (1_000 + 64 + 2), "{} at once", scene.events.len());
+        turns += 1;
+    }
+    assert_eq!(scene.leaders("e")[0].0, "lives");
+    assert!((3..=6).contains(&turns), "{turns}");
+}
+
 #[test]
 fn a_chosen_number_is_opened_once() {
     let mut scene = Scene::new();

@@ -194,8 +194,8 @@ impl Store {
         Ok(self.done())
     }
 
-    /// A candidate goes with its session.
-    pub(crate) fn end_candidacy(&mut self, stamp: Stamp, election: &str, identity: &str, reason: &str, unclean: bool) {
+    /// A candidate goes with its session. Answers what that has cost.
+    pub(crate) fn end_candidacy(&mut self, stamp: Stamp, election: &str, identity: &str, reason: &str, unclean: bool) -> usize {
         let ended = self.in_room(stamp, election, Unknown::Refuse, |room| {
             if !room.leave(identity)
                 && let Some(holder) = room.election.holders.iter().find(|it| it.identity == identity)
@@ -203,18 +203,18 @@ impl Store {
                 let token = holder.token;
                 room.vacate(token, &Parting { reason, to: "", unclean });
             }
-            Ok(())
+            Ok(room.cost())
         });
-        assert_eq!(ended, Ok(()), "who is attached to a session stands in an election");
+        ended.expect("who is attached to a session stands in an election")
     }
 
-    /// Seats whose delay is over are given away.
-    pub(crate) fn wake_election(&mut self, stamp: Stamp, election: &str) {
+    /// Seats whose delay is over are given away. Answers what that has cost.
+    pub(crate) fn wake_election(&mut self, stamp: Stamp, election: &str) -> usize {
         let woken = self.in_room(stamp, election, Unknown::Refuse, |room| {
-            room.fill();
-            Ok(())
+            room.fill("");
+            Ok(room.cost())
         });
-        assert_eq!(woken, Ok(()), "an election that is due is there");
+        woken.expect("an election that is due is there")
     }
 
     fn in_room<T>(
@@ -235,6 +235,7 @@ impl Store {
                 incarnation: self.incarnation,
                 notes_bytes,
                 limits: &self.limits,
+                given: 0,
             })
         })
     }

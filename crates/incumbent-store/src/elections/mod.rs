@@ -48,7 +48,7 @@ pub(crate) enum Unknown {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Elections {
     elections: Tree<Arc<str>, Arc<Election>>,
-    /// When a seat that is reserved becomes free, of each election that has one: the next.
+    /// When something is to be done in an election because time has passed: a seat that was reserved becomes free.
     waking: Tree<(Time, Arc<str>), ()>,
     /// Those of which only history is left, by the token of their last leadership. The first is forgotten where another needs the room.
     idle: Tree<(u64, Arc<str>), ()>,
@@ -84,9 +84,17 @@ pub(crate) struct Election {
 }
 
 impl Election {
-    /// When the next of its reserved seats becomes free.
+    /// When the next of its reserved seats becomes free; long ago, if there is one for somebody who waits.
     pub(crate) fn wakes(&self) -> Option<Time> {
+        if self.is_unfilled() && !self.line.is_empty() {
+            return Some(Time::ZERO);
+        }
         self.reservations.iter().map(|it| Time::from_nanos(it.until_ns)).min()
+    }
+
+    /// Whether a seat is free and not kept.
+    pub(crate) fn is_unfilled(&self) -> bool {
+        self.holders.len() + self.reservations.len() < self.seats as usize
     }
 
     /// Whether nobody leads and nobody waits.

@@ -26,6 +26,18 @@ const SEEN_ABOVE_MAX: u16 = 16;
 /// Names of those who wait, in a refusal: so short, in bytes, that it is always kept for a request that is repeated ([`Limits::outcome_len_max`]).
 const NAMES_LEN_MAX: usize = 300;
 
+/// So many who stand in line with a session that has ended are taken out of it for one change of the election. If more stand before the next who lives, the election wakes at once for another.
+const DEAD_AT_ONCE_MAX: usize = 64;
+
+/// In an election with many seats, so many of them cost as much as the end of one candidacy: they are looked through for it.
+const SEATS_PER_STEP: usize = 64;
+
+/// Of so many seats it is told when the next one may be free; of more, one may be free sooner.
+const SEATS_TOLD_MAX: usize = 100;
+
+/// So many who wait are looked at for names to tell.
+const WAITING_TOLD_MAX: usize = 100;
+
 /// An election that is being changed.
 pub(crate) struct Room<'a> {
     pub(crate) name: &'a Arc<str>,
@@ -38,6 +50,8 @@ pub(crate) struct Room<'a> {
     /// What notes and jobs that were done count for, in all elections.
     pub(crate) notes_bytes: usize,
     pub(crate) limits: &'a Limits,
+    /// Seats that were given, and places that were taken from those who wait no more.
+    pub(crate) given: usize,
 }
 
 /// How a seat is given up.
@@ -78,8 +92,9 @@ impl Room<'_> {
             return Ok(self.in_line(&bid.identity));
         }
         let first = self.first();
+        let (identity, name) = (candidate.identity.clone(), candidate.name.clone());
         let is_news = self.stand(candidate);
-        self.give_away();
+        self.give_away([&identity, &name]);
         // Whoever finds a seat free has never waited.
         if let Some(candidate) = self.election.line.find(&bid.identity).filter(|_| is_news) {
             let change = self.about(candidate);
@@ -134,8 +149,9 @@ impl Room<'_> {
     }
 
     fn in_line(&self, identity: &str) -> Reply {
-        let deadlines = self.election.holders.iter().filter_map(|it| Some(self.sessions.any(it.session)?.deadline));
-        let reserved = self.election.reservations.iter().map(|it| Time::from_nanos(it.until_ns));
+        let holders = self.election.holders.iter().take(SEATS_TOLD_MAX);
+        let deadlines = holders.filter_map(|it| Some(self.sessions.any(it.session)?.deadline));
+        let reserved = self.election.reservations.iter().take(SEATS_TOLD_MAX).map(|it| Time::from_nanos(it.until_ns));
         let free_in_ms = deadlines.chain(reserved).min().map_or(0, |it| self.stamp.at.ms_until(it));
         let place = self.election.line.place(identity).unwrap_or(0);
         Reply::InLine(InLine { place, leader: self.election.holders.first().cloned(), free_in_ms })
@@ -173,13 +189,23 @@ impl Room<'_> {
     /// Takes a candidate out of the line.
     pub(crate) fn leave(&mut self, identity: &str) -> bool {
         let first = self.first();
-        let Some(candidate) = self.election.line.leave(identity) else { return false };
+        let Some(name) = self.take_out(identity) else { return false };
+        // A seat may be kept for another of that name, who stood behind.
+        if self.kept_for([identity, &name]).is_some() {
+            self.give_away([identity, &name]);
+        }
+        self.tell_first(first);
+        true
+    }
+
+    /// Answers the name of whoever was taken out.
+    fn take_out(&mut self, identity: &str) -> Option<String> {
+        let candidate = self.election.line.leave(identity)?;
         self.sessions.detach_candidate(candidate.session, self.name, identity, candidate.size());
         self.journal.advance();
         let change = self.about(&candidate);
         self.journal.tell(Change::Left(change));
-        self.tell_first(first);
-        true
+        Some(candidate.name)
     }
 
     /// Gives up the seat of a leadership, and gives it to the next. False if it is not in office.
@@ -193,7 +219,7 @@ impl Room<'_> {
         } else if !parting.to.is_empty() {
             self.reserve(parting.to, self.stamp.at.deadline(ttl_ms));
         }
-        self.fill();
+        self.fill(parting.to);
         true
     }
 
@@ -220,37 +246,59 @@ impl Room<'_> {
         self.election.reservations.push(Reservation { to: to.into(), until_ns: until.as_nanos() });
     }
 
-    /// Gives away every seat that is free: first those that are kept for somebody who is here, then the others down the line.
-    pub(crate) fn fill(&mut self) {
+    /// Gives away every seat that is free: first one that is kept for `to`, if that is here, then the others down the line.
+    pub(crate) fn fill(&mut self, to: &str) {
         let first = self.first();
-        self.give_away();
+        self.give_away(["", to]);
         self.tell_first(first);
     }
 
-    fn give_away(&mut self) {
+    /// Seats may be kept for whoever has one of these names, and for nobody else who is here: it would have one. So that is all that is looked for, however many are kept.
+    fn give_away(&mut self, names: [&str; 2]) {
         let at = self.stamp.at;
         self.election.reservations.retain(|it| Time::from_nanos(it.until_ns) > at);
+        let mut dead = 0;
         loop {
-            let expected = self.election.reservations.iter().enumerate().filter(|(_, it)| !it.to.is_empty());
-            let kept = expected
-                .filter_map(|(index, it)| Some((index, self.election.line.named(&it.to)?)))
-                .find(|(_, it)| self.sessions.live(it.session).is_some())
-                .map(|(index, it)| (index, it.identity.clone()));
-            let next = match kept {
+            let next = match self.kept_for(names) {
                 Some((index, identity)) => {
                     self.election.reservations.remove(index);
                     identity
                 }
-                None if self.election.holders.len() + self.election.reservations.len() >= self.election.seats as usize => break,
+                None if !self.election.is_unfilled() => break,
                 None => {
+                    let Some(first) = self.election.line.first() else { break };
+                    let (identity, session) = (first.identity.clone(), first.session);
                     // One whose session has ended waits no more, though it may still stand there (C62).
-                    let live = self.election.line.iter().find(|it| self.sessions.live(it.session).is_some());
-                    let Some(live) = live else { break };
-                    live.identity.clone()
+                    if self.sessions.live(session).is_none() {
+                        if dead == DEAD_AT_ONCE_MAX {
+                            break;
+                        }
+                        dead += 1;
+                        self.take_out(&identity);
+                        continue;
+                    }
+                    identity
                 }
             };
             self.seat(&next);
+            self.given += 1;
         }
+        self.given += dead;
+    }
+
+    /// A seat that is kept for somebody of these names who is here.
+    fn kept_for(&self, names: [&str; 2]) -> Option<(usize, String)> {
+        // The first that is kept for a name: all of them find the same candidate.
+        names.into_iter().filter(|it| !it.is_empty()).find_map(|name| {
+            let index = self.election.reservations.iter().position(|it| it.to == name)?;
+            let candidate = self.election.line.named(name).filter(|it| self.sessions.live(it.session).is_some())?;
+            Some((index, candidate.identity.clone()))
+        })
+    }
+
+    /// What it has cost: 1 for a change in an election with few seats.
+    pub(crate) fn cost(&self) -> usize {
+        1 + self.given + (self.election.holders.len() + self.election.reservations.len()) / SEATS_PER_STEP
     }
 
     /// The candidate is seated.
@@ -338,7 +386,7 @@ impl Room<'_> {
             return Ok(());
         }
         let mut names = String::new();
-        for candidate in self.election.line.iter().filter(waits) {
+        for candidate in self.election.line.iter().take(WAITING_TOLD_MAX).filter(waits) {
             let name = if candidate.name.is_empty() { &candidate.identity } else { &candidate.name };
             if !names.is_empty() {
                 names.push_str(", ");
