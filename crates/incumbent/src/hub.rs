@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 
 use crate::alarm::Alarm;
@@ -30,6 +30,23 @@ pub(crate) struct Hub {
     runtime: Handle,
     /// Dropped to end the thread; `None` if there is none.
     thread: Option<oneshot::Sender<()>>,
+    /// Closed when the thread has ended, and all it had is free again.
+    gone: Option<watch::Receiver<()>>,
+}
+
+/// What serves one URL. Locked while it is opened: there is one, however many ask for it at once.
+#[derive(Default)]
+struct Slot {
+    hub: Weak<Hub>,
+    /// Of the last one that was opened.
+    gone: Option<watch::Receiver<()>>,
+}
+
+impl Slot {
+    /// Whether nobody uses it, and nobody would have to wait for it.
+    fn is_over(&self) -> bool {
+        self.hub.strong_count() == 0 && self.gone.as_ref().is_none_or(|it| it.has_changed().is_err())
+    }
 }
 
 impl Hub {
@@ -38,20 +55,22 @@ impl Hub {
         if place.scheme() == "memory" {
             return Hub::open(place).await;
         }
-        static SHARED: OnceLock<Mutex<BTreeMap<String, Weak<Hub>>>> = OnceLock::new();
-        let shared = SHARED.get_or_init(Mutex::default);
-        let known = || shared.lock().expect("nobody panics with it").get(url).and_then(Weak::upgrade);
-        if let Some(hub) = known() {
+        static SHARED: OnceLock<Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<Slot>>>>> = OnceLock::new();
+        let slot = {
+            let mut slots = SHARED.get_or_init(Mutex::default).lock().expect("nobody panics with it");
+            slots.retain(|_, it| Arc::strong_count(it) > 1 || it.try_lock().is_ok_and(|it| !it.is_over()));
+            Arc::clone(slots.entry(url.to_owned()).or_default())
+        };
+        let mut slot = slot.lock().await;
+        if let Some(hub) = slot.hub.upgrade() {
             return Ok(hub);
         }
-        let hub = Hub::open(place).await?;
-        // Somebody may have been quicker; then theirs is taken, and this one closes.
-        if let Some(theirs) = known() {
-            return Ok(theirs);
+        // A node among peers has an address and a directory, which are free when it has gone. Of any other engine there may be two for a while.
+        if let Some(gone) = slot.gone.as_mut().filter(|_| place.scheme() == "peers") {
+            let _ = timeout(CLOSING_MAX * 2, async { while gone.changed().await.is_ok() {} }).await;
         }
-        let mut hubs = shared.lock().expect("nobody panics with it");
-        hubs.retain(|_, it| it.strong_count() > 0);
-        hubs.insert(url.to_owned(), Arc::downgrade(&hub));
+        let hub = Hub::open(place).await?;
+        *slot = Slot { hub: Arc::downgrade(&hub), gone: hub.gone.clone() };
         Ok(hub)
     }
 
@@ -68,7 +87,14 @@ impl Hub {
     pub(crate) fn here(engine: Arc<dyn Engine>) -> Result<Arc<Hub>, Error> {
         let runtime = Handle::try_current()
             .map_err(|_| Error::misconfigured("elections in memory need a tokio runtime to run on: call this from async code"))?;
-        Ok(Arc::new(Hub { engine, clock: Clock::Tokio(tokio::time::Instant::now()), alarm: None, runtime, thread: None }))
+        Ok(Arc::new(Hub {
+            engine,
+            clock: Clock::Tokio(tokio::time::Instant::now()),
+            alarm: None,
+            runtime,
+            thread: None,
+            gone: None,
+        }))
     }
 
     /// One with a thread of its own, in the kernel's time.
@@ -77,9 +103,12 @@ impl Hub {
     ) -> Result<Arc<Hub>, Error> {
         let (opened, engine) = oneshot::channel();
         let (end, ended) = oneshot::channel::<()>();
+        let (going, gone) = watch::channel(());
         std::thread::Builder::new()
             .name("incumbent".to_owned())
             .spawn(move || {
+                // Dropped after the runtime, and so after all that is open there.
+                let _going = going;
                 let runtime = match Builder::new_current_thread().enable_all().build() {
                     Ok(runtime) => runtime,
                     Err(why) => {
@@ -104,7 +133,7 @@ impl Hub {
             .map_err(|why| Error::refused(format!("cannot start a thread for renewals: {why}")))?;
         let (engine, alarm, runtime) =
             engine.await.map_err(|_| Error::refused("the thread for renewals has ended at once"))??;
-        Ok(Arc::new(Hub { engine, clock: Clock::Boottime, alarm, runtime, thread: Some(end) }))
+        Ok(Arc::new(Hub { engine, clock: Clock::Boottime, alarm, runtime, thread: Some(end), gone: Some(gone) }))
     }
 
     /// Runs something where the engine lives. The hub stays until it is done.

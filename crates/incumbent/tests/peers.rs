@@ -183,6 +183,20 @@ async fn an_operator_looks_asks_and_notes_but_does_not_contend() {
     assert_eq!(report["members"].as_array().map(Vec::len), Some(3), "{report:#}");
 }
 
+/// A node has one address and one directory: whoever asks for it while it is opened, or while the last one closes, waits.
+#[tokio::test]
+async fn elections_built_at_once_or_right_after_another_on_one_url_share_their_node() {
+    let disk = tempfile::tempdir().expect("a folder");
+    let address = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("bound");
+    let url = format!("peers://{address}/g?me=1&data={}&patience=1s", disk.path().display());
+    for round in 0..5 {
+        let builds = ["a", "a", "b"].map(|name| Election::on(&url).name(name).build());
+        for built in futures_util::future::join_all(builds).await {
+            built.unwrap_or_else(|why| panic!("round {round}: {why}"));
+        }
+    }
+}
+
 #[tokio::test]
 async fn what_is_wrong_with_a_url_is_said_in_one_line() {
     for (url, says) in [
