@@ -207,7 +207,11 @@ async fn contend(wanted: &RunArguments, command: Command, notify: &Notify) -> Re
     let directory = state_directory(&wanted.candidacy, &target)?;
     let _identity = claim_identity(&directory, &wanted.candidacy, &target)?;
     let machine = Machine::open(&directory, &wanted.candidacy, &target)?;
-    machine.end_what_was_left_behind().await?;
+    tokio::select! {
+        // What hangs in the kernel cannot be killed. Whoever is started next goes on with it: nothing was claimed yet.
+        told = signals.told() => return Ok(told.exit()),
+        ended = machine.end_what_was_left_behind() => ended?,
+    }
     let fencing = tokio::select! {
         told = signals.told() => return Ok(told.exit()),
         fencing = fence::Fencing::open(&wanted.fence, &target) => fencing?,
