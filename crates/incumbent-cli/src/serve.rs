@@ -146,7 +146,7 @@ async fn serve(config: Config, console: &mut Console<'_>) -> Result<Exit, Failur
             notify.stopping();
             node.close().await
         }
-        () = notify.keep_alive() => unreachable!("it never returns"),
+        () = notify.keep_alive(async || drop(handle.status().await)) => unreachable!("it never returns"),
     };
     match end {
         End::Closed => Ok(Exit::Done),

@@ -111,7 +111,7 @@ pub(crate) fn run(contend: impl AsyncFnOnce(&Notify) -> Result<Exit, Failure>) -
     let ended = runtime.block_on(async {
         tokio::select! {
             ended = contend(&notify) => ended,
-            () = notify.keep_alive() => unreachable!("it never returns"),
+            () = notify.keep_alive(async || {}) => unreachable!("it never returns"),
         }
     });
     notify.stopping();

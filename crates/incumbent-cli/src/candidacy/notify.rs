@@ -44,12 +44,15 @@ impl Notify {
         self.tell("STOPPING=1");
     }
 
-    /// Says that this process is alive for as long as its runtime is, which is what hangs if anything does. Never returns.
-    pub(crate) async fn keep_alive(&self) {
+    /// Says that this process is alive for as long as what does its work answers: that it is there, or nothing, if it has ended and this process is about to. Never returns.
+    pub(crate) async fn keep_alive(&self, answers: impl AsyncFn()) {
         let Some(every) = self.alive_every else { return std::future::pending().await };
+        let mut looks = tokio::time::interval(every);
+        looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
+            looks.tick().await;
+            answers().await;
             self.tell("WATCHDOG=1");
-            tokio::time::sleep(every).await;
         }
     }
 
@@ -70,7 +73,32 @@ fn speaker() -> std::io::Result<UnixDatagram> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_does_not_answer_is_not_said_to_be_alive() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("notify");
+        let hears = UnixDatagram::bind(&path).unwrap();
+        hears.set_nonblocking(true).unwrap();
+        let to = Some((speaker().unwrap(), SocketAddr::from_pathname(&path).unwrap()));
+        let notify = Notify { to, alive_every: Some(Duration::from_secs(1)) };
+        let asked = Cell::new(0);
+        let hangs_at_the_fourth = async || {
+            asked.set(asked.get() + 1);
+            if asked.get() == 4 {
+                std::future::pending::<()>().await;
+            }
+        };
+        let _ = tokio::time::timeout(Duration::from_secs(60), notify.keep_alive(hangs_at_the_fourth)).await;
+        let mut heard = 0;
+        while hears.recv(&mut [0; 64]).is_ok() {
+            heard += 1;
+        }
+        assert_eq!((heard, asked.get()), (3, 4));
+    }
 
     #[test]
     fn one_that_reads_nothing_holds_up_nobody() {

@@ -364,7 +364,8 @@ impl<D: Disk> Mate<D> {
                 Turned::Summoned => {}
                 Turned::Ended => {
                     let Wheel { runtime, node: _, over } = wheel;
-                    drop(runtime);
+                    // A name that nobody resolves, or a file on a disk that hangs, is not waited for.
+                    runtime.shutdown_background();
                     drop(over);
                     return Place::Ashore;
                 }

@@ -58,7 +58,10 @@ impl Guard {
             sleep(FILES_LOOKED_AT).await;
             let here = self.clone();
             // A disk may be slow, and this thread serves everybody.
-            let Ok(looked) = tokio::task::spawn_blocking(move || here.reread()).await else { return };
+            let Ok(looked) = tokio::task::spawn_blocking(move || here.reread()).await else {
+                tracing::error!("what clients are let in by could not be looked at: it is looked at again");
+                continue;
+            };
             for (what, reread) in looked {
                 match reread {
                     Reread::Unchanged => {}

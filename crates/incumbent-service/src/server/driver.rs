@@ -44,7 +44,7 @@ use super::steward::Steward;
 use super::tally::Tally;
 use super::tracer::{Condition, Leaderships, Tracer};
 use super::watchers::Watchers;
-use super::{Addresses, Report, apply, door};
+use super::{Addresses, Report, alarmed, apply, door};
 use crate::http::Annex;
 use crate::log::{DirectoryId, Disk, Known};
 use crate::replica::{Effect, Health, Index, Input, Lane, Origin, Place, Replica, Role, Settings, Tag};
@@ -239,8 +239,8 @@ impl Driver {
         let guard = Guard::read(&config.admission).map_err(NotStarted::Clients)?;
         let addresses = Addresses { peers: switchboard.local_address(), clients: clients_address };
         let keeper = Keeper::start(log.snapshots(), log.reader(), reports_in.clone()).map_err(system)?;
-        let (disk, mate) = DiskHand::start(log, reports_in).map_err(system)?;
-        let readers = Readers::start().map_err(system)?;
+        let readers = Readers::start(reports_in.clone()).map_err(system)?;
+        let (disk, mate) = DiskHand::start(log, reports_in.clone()).map_err(system)?;
         let role = replica.view().role;
         let (roles, role_out) = watch::channel(role);
         let (ends, ended) = watch::channel(None);
@@ -258,7 +258,8 @@ impl Driver {
             tally: Tally::default(),
         };
         let own = membership::own_place(&config, addresses);
-        tokio::spawn(Steward { handle: handle.clone(), own, election_timeout: config.settings.election_timeout() }.attend());
+        let steward = Steward { handle: handle.clone(), own, election_timeout: config.settings.election_timeout() };
+        tokio::spawn(alarmed(reports_in.clone(), steward.attend()));
         let notice = Arc::new(Notice::new(Standing {
             node: config.me.0.into(),
             cluster: config.cluster.clone(),
@@ -270,7 +271,7 @@ impl Driver {
         let door = match clients {
             Some(listener) => {
                 let annex = Annex::open(handle.clone()).map_err(system)?;
-                Some(tokio::spawn(door::keep(listener, handle.clone(), counter, guard, annex)))
+                Some(tokio::spawn(alarmed(reports_in, door::keep(listener, handle.clone(), counter, guard, annex))))
             }
             None => None,
         };

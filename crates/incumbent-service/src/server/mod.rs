@@ -203,7 +203,7 @@ enum Report {
     Stored { index: Index, store: Option<Box<Store>> },
 }
 
-/// Held by a thread: should it panic, the node ends instead of waiting for it for ever.
+/// Held by a thread or a task: should it panic, the node ends instead of waiting for it for ever.
 struct Alarm(UnboundedSender<Report>);
 
 impl Drop for Alarm {
@@ -212,4 +212,10 @@ impl Drop for Alarm {
             let _ = self.0.send(Report::Broken("a thread of this node has failed: see what it said".to_owned()));
         }
     }
+}
+
+/// A task without which the node would only seem to work.
+async fn alarmed(reports: UnboundedSender<Report>, task: impl Future<Output = ()>) {
+    let _alarm = Alarm(reports);
+    task.await;
 }

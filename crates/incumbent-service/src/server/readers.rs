@@ -10,10 +10,12 @@ use std::thread;
 
 use incumbent_store::query::{Answered, Query};
 use incumbent_store::store::Store;
+use tokio::sync::mpsc::UnboundedSender;
 
 use super::config::READINGS_MAX;
 use super::desk::{self, Asker};
 use super::handle::Unanswered;
+use super::{Alarm, Report};
 
 type Answer = Asker<Result<Answered, Unanswered>>;
 
@@ -25,11 +27,13 @@ pub(super) struct Readers {
 }
 
 impl Readers {
-    pub(super) fn start() -> io::Result<Readers> {
+    pub(super) fn start(reports: UnboundedSender<Report>) -> io::Result<Readers> {
         let (questions, inbox) = channel::<(Box<Store>, Query, Answer)>();
         let waiting = Arc::<AtomicUsize>::default();
         let open: Weak<AtomicUsize> = Arc::downgrade(&waiting);
+        let alarm = Alarm(reports);
         thread::Builder::new().name("incumbent-reader".to_owned()).spawn(move || {
+            let _alarm = alarm;
             for (store, query, answer) in inbox {
                 // Nobody waits for an answer of a node that has ended.
                 let Some(waiting) = open.upgrade() else { return };

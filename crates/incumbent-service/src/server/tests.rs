@@ -22,7 +22,7 @@ use super::disk;
 use super::handle::{Batch, Outcome, Watch, WatchEnd};
 use super::keeper::{self, Keeper, Task};
 use super::watchers::Watchers;
-use super::{Node, Report};
+use super::{Node, Report, alarmed};
 use crate::log::sim::{SimDisk, Weather};
 use crate::log::{Identity, Log, Options, Snapshots};
 use crate::replica::{ClusterTime, Extent, Mark, Roll, Snapshot, Write};
@@ -211,6 +211,16 @@ fn a_snapshot_for_which_there_is_no_room_is_refused_at_once() {
     pair.to.give(Task::Keep { index: 5, offset: first.len() as u64, bytes: first, last: false });
     let have = pair.expect(5, extent);
     assert!(pair.carry(5, have, extent, false).is_some(), "when there is room, it comes");
+}
+
+#[tokio::test]
+async fn a_task_that_fails_ends_the_node() {
+    for fails in [false, true] {
+        let (reports, mut inbox) = mpsc::unbounded_channel();
+        let task = tokio::spawn(alarmed(reports, async move { assert!(!fails, "as a test wants it") }));
+        assert_eq!(task.await.is_err(), fails);
+        assert_eq!(matches!(inbox.recv().await, Some(Report::Broken(_))), fails);
+    }
 }
 
 // Watches.

@@ -45,7 +45,7 @@ pub(crate) struct RestoreArguments {
     /// The other nodes that the new cluster begins with; restore the same file for each of them
     #[arg(long, value_name = "N@HOST:PORT", value_delimiter = ',')]
     peers: Vec<Member>,
-    /// Make every token greater than this one too: for when tokens were raised after the backup was made
+    /// Make every token greater than this one too: for when this file was restored before, or tokens were raised after the backup was made
     #[arg(long, value_name = "TOKEN", default_value_t = 0, hide_default_value = true)]
     above: u64,
     #[command(flatten)]
@@ -139,6 +139,10 @@ fn next(wanted: &RestoreArguments) -> Vec<String> {
     let mut steps = vec![
         "Stop every node of the old cluster, and wait for the longest ttl: its leaders do not know of the new one.".to_owned(),
     ];
+    if wanted.above == 0 {
+        // All nodes must begin alike, so it follows from the file alone.
+        steps.push("If this file was restored before, its tokens were given already: remove the directory, and restore with --above and the greatest token that was seen since.".to_owned());
+    }
     if !wanted.peers.is_empty() {
         let others: Vec<_> = wanted.peers.iter().map(|it| it.id.to_string()).collect();
         steps.push(format!(
