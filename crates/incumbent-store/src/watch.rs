@@ -85,8 +85,8 @@ pub struct Watches {
     everything: BTreeSet<u64>,
     keys: BTreeMap<Bytes, BTreeSet<u64>>,
     key_prefixes: Prefixes,
-    /// Spans that are neither one key nor a prefix: rare, so asked one after the other.
-    spans: BTreeSet<u64>,
+    /// Spans that are neither one key nor a prefix, by what all of their keys begin with: those are asked one after the other, so that a key somewhere else asks none of them.
+    spans: Prefixes,
     elections: BTreeMap<String, BTreeSet<u64>>,
     election_prefixes: Prefixes,
     candidates: BTreeMap<CandidateTopic, BTreeSet<u64>>,
@@ -119,7 +119,7 @@ impl Watches {
             }
             Some(Topic::Keys(span)) => match span.as_prefix() {
                 Some(prefix) => self.key_prefixes.add(prefix, watcher),
-                None => drop(self.spans.insert(watcher)),
+                None => self.spans.add(&span.common_prefix(), watcher),
             },
             Some(Topic::Election(name)) => drop(self.elections.entry(name.clone()).or_default().insert(watcher)),
             Some(Topic::ElectionsUnder(prefix)) => {
@@ -139,7 +139,7 @@ impl Watches {
             Some(Topic::Keys(span)) if span.is_one() => leave(&mut self.keys, &span.start, watcher),
             Some(Topic::Keys(span)) => match span.as_prefix() {
                 Some(prefix) => self.key_prefixes.remove(prefix, watcher),
-                None => drop(self.spans.remove(&watcher)),
+                None => self.spans.remove(&span.common_prefix(), watcher),
             },
             Some(Topic::Election(name)) => leave(&mut self.elections, name, watcher),
             Some(Topic::ElectionsUnder(prefix)) => {
@@ -156,7 +156,9 @@ impl Watches {
         if let Some(key) = event.key() {
             watchers.extend(self.keys.get(key).into_iter().flatten());
             self.key_prefixes.collect(key, &mut watchers);
-            watchers.extend(self.spans.iter().filter(|it| self.interests.get(it).is_some_and(|it| it.wants(event))));
+            let mut spans = Vec::new();
+            self.spans.collect(key, &mut spans);
+            watchers.extend(spans.into_iter().filter(|it| self.interests.get(it).is_some_and(|it| it.wants(event))));
         }
         if let Some(election) = event.election() {
             watchers.extend(self.elections.get(election).into_iter().flatten());
@@ -216,5 +218,51 @@ impl Prefixes {
         for len in self.lengths.keys().take_while(|len| **len <= text.len()) {
             watchers.extend(self.watchers.get(&text[..*len]).into_iter().flatten());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::boxed::Box;
+    use alloc::vec;
+
+    use super::*;
+    use crate::event::KeyPut;
+    use crate::keys::item::Item;
+
+    #[test]
+    fn a_key_asks_no_span_that_lies_elsewhere() {
+        let span = |start: &'static str, end: &'static str| Span { start: start.into(), end: end.into() };
+        let mut watches = Watches::new();
+        for watcher in 0..1_000 {
+            watches.add(watcher, Interest::of(Topic::Keys(span("x/a", "x/c"))));
+        }
+        let spans = [
+            span("y/a", "y/bb"),
+            span("y/a", "z"),
+            span("a", "\u{7f}"),
+            Span { start: "y".into(), end: Bytes::from_static(&[0]) },
+        ];
+        for (watcher, span) in (1_000..).zip(spans) {
+            watches.add(watcher, Interest::of(Topic::Keys(span)));
+        }
+        let put = |key: &'static str| {
+            let item = Item { key: key.into(), ..Item::default() };
+            Event { revision: 1, change: Some(Change::Put(Box::new(KeyPut { item, ..KeyPut::default() }))) }
+        };
+        let asked = |key: &str| {
+            let mut asked = Vec::new();
+            watches.spans.collect(key.as_bytes(), &mut asked);
+            asked.len()
+        };
+        assert_eq!((asked("y/aa"), asked("x/b"), asked("q")), (4, 1_003, 3));
+        assert_eq!(watches.wanting(&put("y/aa")), [1_000, 1_001, 1_002, 1_003]);
+        assert_eq!(watches.wanting(&put("y/c")), [1_001, 1_002, 1_003]);
+        assert_eq!(watches.wanting(&put("x/b")).len(), 1_001);
+        assert_eq!(watches.wanting(&put("x/d")), [1_002]);
+        for watcher in 0..1_003 {
+            watches.remove(watcher);
+        }
+        assert_eq!((watches.wanting(&put("x/b")), watches.wanting(&put("zz"))), (vec![], vec![1_003]));
     }
 }

@@ -111,6 +111,15 @@ impl Span {
         (!self.is_one() && successor(&self.start) == self.end).then_some(&self.start)
     }
 
+    /// What all its keys begin with, as far as that follows from its ends.
+    pub(crate) fn common_prefix(&self) -> Bytes {
+        if self.is_one() {
+            return self.start.clone();
+        }
+        let common = self.start.iter().zip(&self.end).take_while(|(start, end)| !self.is_open() && start == end).count();
+        self.start.slice(..common)
+    }
+
     /// Whether the key is in it.
     pub fn contains(&self, key: &[u8]) -> bool {
         if self.is_one() {
