@@ -55,8 +55,14 @@ pub(super) const WATCHES_MAX: usize = 1_000_000;
 /// So long a node works for its users before it looks after the others again: short beside the time after which they would elect another.
 pub(super) const TURN_MAX: Duration = Duration::from_millis(5);
 
-/// So much of what was decided may wait to be applied. A node that is further behind does nothing else until it has caught up.
+/// So much of what was decided may wait to be applied. A node that is further behind takes nothing new from its users, and longer turns, until it has caught up.
 pub(super) const WORK_MAX: usize = 4096;
+
+/// By so much is a turn longer then. Short still beside the time after which the others would elect another.
+pub(super) const CATCHING_UP_MORE: Duration = Duration::from_millis(15);
+
+/// A node with so much to apply does nothing else, for what waits takes room. No leader comes here: it takes nothing new before.
+pub(super) const WORK_HELD_MAX: usize = 16 * WORK_MAX;
 
 /// So many questions that take long may wait.
 pub(super) const READINGS_MAX: usize = 256;

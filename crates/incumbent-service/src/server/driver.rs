@@ -25,7 +25,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::administration;
 use super::config::{
-    ARRIVALS_MAX, Config, NotStarted, ORDERS_MAX, TIMEOUTS_TO_CLOSE, TURN_MAX, WAKEUPS_PER_TURN, WATCH_READ_BYTES_MAX,
+    ARRIVALS_MAX, Config, NotStarted, ORDERS_MAX, TIMEOUTS_TO_CLOSE, TURN_MAX, WAKEUPS_PER_TURN, WATCH_READ_BYTES_MAX, WORK_MAX,
 };
 use super::counter::{Calls, Counter, Notice};
 use super::crew::{DiskHand, Ending, Mate, Wheel};
@@ -329,6 +329,10 @@ impl Driver {
             }
             self.turn_until = clock::now() + TURN_MAX;
             self.on_wakeup(first);
+            // However busy it is: whoever listens no more is not told any more.
+            while let Ok(number) = inboxes.unwatched.try_recv() {
+                self.watchers.remove(number);
+            }
             // However much comes from other nodes, users get their turn; and however long it takes what they want, other nodes get theirs.
             for next in [Inboxes::try_news, Inboxes::try_order] {
                 for _ in 0..WAKEUPS_PER_TURN {
@@ -554,6 +558,8 @@ impl Driver {
             Some(Why::Closing)
         } else if self.disk_status.full.is_some() {
             Some(Why::ReadOnly)
+        } else if self.work.len() > WORK_MAX {
+            Some(Why::Full)
         } else {
             None
         }

@@ -8,7 +8,7 @@ use super::*;
 use crate::log::sim::SimDisk;
 use crate::log::{Identity, Log};
 use crate::replica::{ClusterTime, Committed, Content, Item};
-use crate::server::config::WORK_MAX;
+use crate::server::config::{WORK_HELD_MAX, WORK_MAX};
 use crate::server::desk::Asker;
 
 /// An entry of a later release is decided: whoever cannot read it must not go on as if it were not there.
@@ -82,12 +82,25 @@ async fn what_was_decided_is_applied_when_it_is_its_turn_and_in_order() {
 }
 
 #[tokio::test]
-async fn who_is_far_behind_catches_up_before_anything_else() {
+async fn who_is_far_behind_takes_nothing_new_and_is_heard_of_by_the_others_all_the_same() {
     let (mut driver, _inboxes) = alone().await;
     let begun = driver.applied;
-    driver.turn_until = clock::now();
-    driver.commit((1..=WORK_MAX as u64).map(|it| put(begun + it, "a")).collect());
-    assert_eq!(driver.work.len(), WORK_MAX);
+    // Three pieces of work each.
+    let entries = |from: u64, count: usize| (1..=count as u64).map(|it| put(begun + from + it, "a")).collect::<Vec<_>>();
+    // The turn is over, and so is all that one may be longer.
+    driver.turn_until = Instant::from_nanos(0);
+    driver.commit(entries(0, WORK_MAX));
+    assert_eq!((driver.applied, driver.work.len()), (begun, 3 * WORK_MAX), "it looks after the others first");
+    let (answer, mut answered) = oneshot::channel();
+    let request = Request::of(Command::Put(incumbent_store::keys::transaction::Put { key: "b".into(), ..Default::default() }));
+    driver.on_order(Order::Submit { request, answer: answer.into() });
+    assert!(matches!(answered.try_recv(), Ok(Outcome::NotNow(crate::server::NotNow { why: Why::Full, .. }))));
+    // What waits takes room: there is an end to it.
+    driver.commit(entries(WORK_MAX as u64, WORK_HELD_MAX / 3));
+    assert_eq!(driver.work.len(), WORK_HELD_MAX);
+    driver.turn_until = Instant::NEVER;
+    driver.work_on();
+    assert!(driver.work.is_empty() && driver.unwilling().is_none());
 }
 
 #[tokio::test]

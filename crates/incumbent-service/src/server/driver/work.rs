@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 use super::{Driver, wall_ms};
 use crate::replica::{ClusterTime, Committed, Content, Halt, Index, Input, Item, Place, Roll, Snapshot, Tag};
 use crate::server::backup::Label;
-use crate::server::config::WORK_MAX;
+use crate::server::config::{CATCHING_UP_MORE, WORK_HELD_MAX, WORK_MAX};
 use crate::server::desk::{self, Asker, Waiter};
 use crate::server::handle::{End, NotNow, Unanswered, Why};
 use crate::server::{RELEASE, apply, keeper, members};
@@ -75,13 +75,13 @@ impl Driver {
         self.work_on();
     }
 
-    /// Works until there is no more, or the turn is over. Who has not caught up for long goes on all the same: what waits takes room.
+    /// Works until there is no more, or the turn is over.
     pub(super) fn work_on(&mut self) {
         let mut events: Vec<Arc<Event>> = Vec::new();
         let mut done = Vec::new();
         // Nothing is built on a store that lacks an entry: nobody is answered from it, and no snapshot is taken of it.
         while !matches!(self.end, Some(End::Broken(_)))
-            && (self.work.len() > WORK_MAX || clock::now() < self.turn_until)
+            && self.is_its_turn()
             && let Some(work) = self.work.pop_front()
         {
             match work {
@@ -108,6 +108,15 @@ impl Driver {
         // Whoever waits for what others do hears first: whoever has done it knows already.
         for Done { tag, result, revision } in done {
             self.desk.done(tag, result, revision);
+        }
+    }
+
+    /// Whether work goes on. What was decided may be slow to apply, and there may be much of it: others must hear from this node all the same.
+    fn is_its_turn(&self) -> bool {
+        match self.work.len() {
+            0..=WORK_MAX => clock::now() < self.turn_until,
+            waiting if waiting <= WORK_HELD_MAX => clock::now() < self.turn_until + CATCHING_UP_MORE,
+            _ => true,
         }
     }
 
