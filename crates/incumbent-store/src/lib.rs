@@ -19,7 +19,7 @@
 //! assert!(seat.token > 0);
 //! ```
 //!
-//! In reading order: what goes in ([`command`], [`keys::transaction`]), what comes out ([`reply`], [`refusal`], [`event`]), what may be asked ([`query`]), who
+//! In reading order: what goes in ([`command`], [`keys::transaction`]; what it may cost: [`command::Command::weight`]), what comes out ([`reply`], [`refusal`], [`event`]), what may be asked ([`query`]), who
 //! hears of it ([`watch`]), how it is written ([`encoding`], [`snapshot`]) and goes on in another cluster ([`rebirth`]); then the state itself, behind [`store`].
 
 #![no_std]
@@ -48,6 +48,7 @@ mod journal;
 mod owners;
 mod sessions;
 mod tree;
+mod weight;
 
 pub use prost::Message;
 pub use prost::bytes::Bytes;

@@ -42,7 +42,7 @@ pub struct Limits {
     pub outcomes_max: usize,
     /// An outcome that is longer than this, in bytes, is remembered without its answer.
     pub outcome_len_max: usize,
-    /// So many sessions in one keep-alive.
+    /// So many sessions in one keep-alive, or bound at once.
     pub kept_alive_max: usize,
     /// So many guards and operations in one transaction, nested ones included.
     pub operations_max: usize,
@@ -52,8 +52,10 @@ pub struct Limits {
     pub answer_items_max: usize,
     /// So many bytes of keys and values in one answer, or one item.
     pub answer_bytes_max: usize,
-    /// So many keys may one request look at, in all its guards, reads, counts, deletions and names that are taken. Whatever is applied, every replica applies, and answers nobody meanwhile.
+    /// So many keys may one question look at. It can be answered beside the loop, from a copy ([`crate::store::Store::takes_long`]).
     pub visited_max: usize,
+    /// So many keys may one request of the log look at, in all its guards, reads, counts, deletions and names that are taken. Whatever is applied, every replica applies, and answers nobody meanwhile.
+    pub visited_in_log_max: usize,
     /// So many keys may one request delete. It is all one revision, and every replica applies it at once: more are deleted by several.
     pub deleted_max: usize,
     /// So many events are kept for watches and for reads of the past.
@@ -87,13 +89,14 @@ impl Limits {
         clients_max: 200_000,
         outcomes_max: 256,
         outcome_len_max: 1024,
-        kept_alive_max: 100_000,
+        kept_alive_max: 10_000,
         operations_max: 1024,
         depth_max: 8,
         answer_items_max: 10_000,
         answer_bytes_max: 4 * 1024 * 1024,
         visited_max: 100_000,
-        deleted_max: 10_000,
+        visited_in_log_max: 10_000,
+        deleted_max: 2_000,
         events_max: 100_000,
         events_bytes_max: 64 * 1024 * 1024,
         records_max: 32,

@@ -105,7 +105,8 @@ pub struct Range {
     /// Without values.
     #[prost(bool, tag = "4")]
     pub keys_only: bool,
-    /// Count all of the span, also those behind the limit. Refused if that takes more than [`crate::limits::Limits::visited_max`].
+    /// Count all of the span, also those behind the limit. Refused if that takes more than [`crate::limits::Limits::visited_max`], in a transaction
+    /// [`crate::limits::Limits::visited_in_log_max`].
     #[prost(bool, tag = "5")]
     pub counts: bool,
     /// No keys: the count alone.

@@ -216,6 +216,7 @@ const TIGHT: Limits = Limits {
     answer_items_max: 3,
     answer_bytes_max: 2000,
     visited_max: 12,
+    visited_in_log_max: 12,
     deleted_max: 4,
     events_max: 20,
     events_bytes_max: 20_000,

@@ -147,7 +147,7 @@ fn an_answer_has_an_end() {
 
 #[test]
 fn a_request_looks_at_so_many_keys_in_all_its_guards_reads_and_counts() {
-    let mut scene = Scene::with_limits(Limits { visited_max: 10, ..Limits::STANDARD });
+    let mut scene = Scene::with_limits(Limits { visited_max: 10, visited_in_log_max: 10, ..Limits::STANDARD });
     for key in ["a", "b", "c", "d"] {
         scene.put(key, "").expect("written");
     }
@@ -178,9 +178,37 @@ fn a_request_looks_at_so_many_keys_in_all_its_guards_reads_and_counts() {
     assert_eq!(scene.range(Range { revision: before, ..counted }).expect("four").count, 4);
 }
 
+/// What goes into the log is applied by the loop of every node; a question is answered beside it.
+#[test]
+fn a_question_may_look_at_more_keys_than_a_request_of_the_log() {
+    let mut scene = Scene::with_limits(Limits { visited_max: 4, visited_in_log_max: 3, ..Limits::STANDARD });
+    for key in ["a", "b", "c", "d"] {
+        scene.put(key, "").expect("written");
+    }
+    let counted = Range { count_only: true, ..span(Span::all()) };
+    assert_eq!(scene.range(counted.clone()).expect("four").count, 4);
+    assert!(matches!(scene.transact(vec![], vec![Act::Read(counted)], vec![]), Err(Refusal::Limit { max: 3, .. })));
+}
+
+#[test]
+fn values_that_a_guard_compares_count_by_their_length() {
+    let mut scene = Scene::with_limits(Limits { visited_in_log_max: 9, ..Limits::STANDARD });
+    let long = "v".repeat(2048);
+    for key in ["a", "b", "c"] {
+        scene.put(key, &long).expect("written");
+    }
+    let all = |value: &str| Guard {
+        span: Some(Span::all()),
+        ..Guard::key("", Comparison::Equal, Against::Value(value.to_owned().into()))
+    };
+    assert!(scene.transact(vec![all(&long)], vec![], vec![]).expect("three keys and six times 1 KiB").held);
+    assert!(matches!(scene.transact(vec![all(&long), all("v")], vec![], vec![]), Err(Refusal::Limit { max: 9, .. })));
+    assert!(!scene.transact(vec![all("v"), all("v")], vec![], vec![]).expect("nothing long is compared").held);
+}
+
 #[test]
 fn a_guard_looks_past_delays_within_the_same_bound() {
-    let mut scene = Scene::with_limits(Limits { visited_max: 3, ..Limits::STANDARD });
+    let mut scene = Scene::with_limits(Limits { visited_in_log_max: 3, ..Limits::STANDARD });
     let session = scene.open_as(OpenSession { ttl_ms: 1000, lock_delay_ms: 5000, ..OpenSession::default() }).expect("opened");
     for key in ["a", "b", "c", "d"] {
         scene.ask(Command::Put(Put { session, ..put(key, "") })).expect("written");
@@ -294,13 +322,14 @@ fn children_are_counted_and_their_numbers_never_come_again() {
 
 #[test]
 fn names_that_were_taken_by_hand_are_passed_within_the_same_bound() {
-    let mut scene = Scene::with_limits(Limits { visited_max: 3, ..Limits::STANDARD });
+    // To pass one costs as much as to look at ten.
+    let mut scene = Scene::with_limits(Limits { visited_in_log_max: 21, ..Limits::STANDARD });
     scene.put("/lock", "").expect("written");
     for number in 0..3 {
         scene.put(&format!("/lock/n-{number:010}"), "by hand").expect("written");
     }
     let child = || Act::Put(Put { parent_len: 5, sequential: true, ..put("/lock/n-", "") });
-    let too_many = Refusal::Limit { what: "keys looked at in one request".into(), max: 3 };
+    let too_many = Refusal::Limit { what: "keys looked at in one request".into(), max: 21 };
     let Act::Put(alone) = child() else { panic!("a put") };
     let digest = scene.store.digest();
     assert_eq!(scene.ask(Command::Put(alone.clone())), Err(too_many.clone()));

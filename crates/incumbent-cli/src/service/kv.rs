@@ -11,6 +11,7 @@ use incumbent_store::command::Command;
 use incumbent_store::event::{Change, Event};
 use incumbent_store::keys::item::{Item, Span};
 use incumbent_store::keys::transaction::{Delete, Put};
+use incumbent_store::limits::Limits;
 use incumbent_store::query::{Answer, Query, Range};
 use incumbent_store::refusal::Refusal;
 use incumbent_store::reply::Reply;
@@ -57,7 +58,7 @@ Examples:
   incumbent kv del config/size
   incumbent kv del config/ --prefix
 
-More than 10,000 keys are deleted by several requests, one after the other.";
+More than 2,000 keys are deleted by several requests, one after the other.";
 
 const WATCH_EXAMPLES: &str = "\
 Examples:
@@ -306,7 +307,7 @@ async fn del(wanted: &DelArguments, here: &Here, console: &mut Console<'_>) -> R
     let mut count = 0;
     let revision = loop {
         match delete(span.clone(), here).await {
-            // More than the service deletes at once: so many as it tells of at once, and again.
+            // More than the service deletes at once: so many as it does, and again.
             Err(Unanswered::Refused(Refusal::Limit { .. })) if wanted.prefix => {}
             Err(why) => return Err(changing(why)),
             Ok((deleted, revision)) => {
@@ -314,7 +315,8 @@ async fn del(wanted: &DelArguments, here: &Here, console: &mut Console<'_>) -> R
                 break revision;
             }
         }
-        let first = Range { span: Some(span.clone()), keys_only: true, ..Range::default() };
+        let limit = Limits::STANDARD.deleted_max as u64;
+        let first = Range { span: Some(span.clone()), limit, keys_only: true, ..Range::default() };
         let shown = here.client.ask(Query::Range(first), Consistency::Linearizable).await.map_err(asking)?;
         let Answer::Items(page) = shown.answer else { return Err(unexpected(&shown.answer)) };
         if let Some(last) = page.items.last() {

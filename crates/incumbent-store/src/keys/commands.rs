@@ -20,6 +20,9 @@ use crate::reply::Reply;
 use crate::store::Store;
 use crate::time::{Stamp, Time};
 
+/// So many bytes of values that are compared cost as much as to look at one more key.
+const COMPARED_PER_VISIT: usize = 1024;
+
 impl Store {
     pub(crate) fn put(&mut self, stamp: Stamp, put: &Put) -> Result<Reply, Refusal> {
         self.draft(stamp, |work| work.draft.put(put, &mut work.visits)).map(Reply::Written)
@@ -64,7 +67,7 @@ impl Store {
         let draft = Draft::new(&mut self.keys, &mut self.sessions, &self.limits, stamp, revision);
         let answer_bytes = self.limits.answer_bytes_max;
         let (elections, limits) = (&self.elections, &self.limits);
-        let mut work = Work { draft, elections, limits, at: stamp.at, answer_bytes, visits: Visits::new(limits) };
+        let mut work = Work { draft, elections, limits, at: stamp.at, answer_bytes, visits: Visits::of_command(limits) };
         let done = act(&mut work);
         let draft = work.draft;
         match done {
@@ -135,6 +138,10 @@ impl Work<'_> {
             }
             Some(against) => {
                 let found = self.draft.bounded(span()?, &mut self.visits)?;
+                if let Against::Value(named) = against {
+                    let compared: usize = found.iter().map(|it| it.value.len().min(named.len())).sum();
+                    self.visits.spend(compared / COMPARED_PER_VISIT)?;
+                }
                 let comparison = Comparison::try_from(guard.comparison)
                     .map_err(|_| Refusal::malformed("a comparison that this version does not know"))?;
                 Ok(match &found[..] {

@@ -21,6 +21,9 @@ use crate::reply::Written;
 use crate::sessions::Sessions;
 use crate::time::Stamp;
 
+/// To pass a name that is taken costs as much as to look at so many keys of a span: it is made and looked for.
+const TAKEN_NAME_VISITS: usize = 10;
+
 /// A change under way.
 pub(crate) struct Draft<'a> {
     pub(crate) keys: &'a mut Keys,
@@ -161,12 +164,13 @@ impl<'a> Draft<'a> {
         let parent = child_of(&put.key, put.parent_len)?.ok_or_else(|| Refusal::malformed("a sequential key is a child"))?;
         let mut item = self.keys.find(&parent).cloned().ok_or(Refusal::NoParent)?;
         loop {
-            visits.spend(1)?;
             let number = format!("{:010}", item.named);
             item.named += 1;
             let key: Bytes = [&put.key[..], number.as_bytes()].concat().into();
             // Somebody may have made one of this name by hand, or very many.
-            if self.keys.find(&key).is_none() {
+            let is_taken = self.keys.find(&key).is_some();
+            visits.spend(if is_taken { TAKEN_NAME_VISITS } else { 1 })?;
+            if !is_taken {
                 self.change(&parent, Some(item));
                 return Ok(key);
             }

@@ -127,7 +127,7 @@ impl Keys {
 
     /// Reads keys, as they are or as they were.
     pub(crate) fn read(&self, asked: &Range, journal: &Journal, limits: &Limits) -> Result<Items, Refusal> {
-        let visits = &mut Visits::new(limits);
+        let visits = &mut Visits::of_question(limits);
         if asked.revision == 0 || asked.revision == journal.revision() {
             return self.read_now(asked, limits, visits);
         }
@@ -158,8 +158,12 @@ pub(crate) struct Visits {
 }
 
 impl Visits {
-    pub(crate) fn new(limits: &Limits) -> Visits {
-        let (max, deletions_max) = (limits.visited_max, limits.deleted_max);
+    pub(crate) fn of_question(limits: &Limits) -> Visits {
+        Visits { left: limits.visited_max, max: limits.visited_max, deletions_left: 0, deletions_max: 0 }
+    }
+
+    pub(crate) fn of_command(limits: &Limits) -> Visits {
+        let (max, deletions_max) = (limits.visited_in_log_max, limits.deleted_max);
         Visits { left: max, max, deletions_left: deletions_max, deletions_max }
     }
 
