@@ -24,6 +24,9 @@ pub trait Gate: Send + Sync {
 
 /// Who was let in.
 pub trait Visitor: Send + Sync {
+    /// Who it is: what those of other names want has its turn, too.
+    fn name(&self) -> &str;
+
     /// The request as the store may have it: checked, and with whatever must be in it of the one who asks.
     ///
     /// # Errors
@@ -70,6 +73,10 @@ impl Gate for Everybody {
 }
 
 impl Visitor for Everybody {
+    fn name(&self) -> &'static str {
+        ""
+    }
+
     fn sign(&self, request: Request) -> Result<Request, Denial> {
         Ok(request)
     }

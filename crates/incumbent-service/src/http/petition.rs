@@ -17,7 +17,7 @@ use super::border::{Denial, Visitor};
 use super::failure::Failure;
 use super::limits::ANSWER_WITHIN;
 use super::shapes::id;
-use crate::server::{Consistency, NodeStatus, NotNow, Outcome, Watch, Why};
+use crate::server::{Consistency, Handle, NodeStatus, NotNow, Outcome, Watch, Why};
 
 /// The header that makes a command idempotent: `CLIENT-SEQUENCE`.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
@@ -47,7 +47,7 @@ impl Petition {
 
     pub(super) async fn submit_as(&self, request: Request) -> Result<(Reply, u64), Failure> {
         let request = self.visitor.sign(request)?;
-        match timeout(ANSWER_WITHIN, self.desk.handle.submit_within(request, self.span)).await {
+        match timeout(ANSWER_WITHIN, self.node().submit_within(request, self.span)).await {
             Ok(Outcome::Done { reply, revision }) => Ok((reply, revision)),
             Ok(Outcome::Refused(refusal)) => Err(refusal.into()),
             Ok(Outcome::NotNow(not_now)) => Err(not_now.into()),
@@ -62,14 +62,19 @@ impl Petition {
 
     pub(super) async fn ask_with(&self, query: Query, consistency: Consistency) -> Result<(Answer, u64), Failure> {
         self.visitor.may_ask(&query)?;
-        let answered = soon(self.desk.handle.ask_within(query, consistency, self.span)).await??;
+        let answered = soon(self.node().ask_within(query, consistency, self.span)).await??;
         let answer = answered.answer.ok_or_else(Failure::confused)?;
         Ok((answer, answered.revision))
     }
 
     pub(super) async fn watch(&self, interest: Interest, from: u64) -> Result<Watch, Failure> {
         self.visitor.may_watch(&interest)?;
-        soon(self.desk.handle.watch(interest, from)).await?.ok_or_else(ended)
+        soon(self.node().watch(interest, from)).await?.ok_or_else(ended)
+    }
+
+    /// The node, for whoever asks.
+    fn node(&self) -> Handle {
+        self.desk.handle.in_the_name_of(self.visitor.name())
     }
 
     pub(super) async fn status(&self) -> Result<NodeStatus, Failure> {

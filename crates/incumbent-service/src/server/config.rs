@@ -31,8 +31,29 @@ pub(super) const KEPT_ALIVE_AT_ONCE_MAX: usize = 10_000;
 /// What came from the others and was not yet looked at. More, and their lines wait.
 pub(super) const ARRIVALS_MAX: usize = 1024;
 
-/// What users want and was not yet looked at. More, and they wait.
+/// What users on other threads want and was not yet looked at. More, and they wait.
 pub(super) const ORDERS_MAX: usize = 4096;
+
+/// What connections have asked and was not yet looked at. More is refused. No more comes in a turn of the node.
+pub(super) const CALLS_MAX: usize = 65_536;
+
+/// So much of what one guest wants waits for its turn; more is refused. Where no tokens are asked for, all are one guest.
+pub(super) const WAITING_PER_GUEST_MAX: usize = 65_536;
+
+/// So many bytes of one guest's requests wait for their turn.
+pub(super) const WAITING_BYTES_PER_GUEST_MAX: usize = 64 << 20;
+
+/// So many bytes of all guests' requests; beyond that only of those who have little that waits.
+pub(super) const WAITING_BYTES_MAX: usize = 256 << 20;
+
+/// That is little: one request, however long.
+pub(super) const WAITING_BYTES_SMALL: usize = 2 << 20;
+
+const _: () = assert!(WAITING_BYTES_SMALL > PAYLOAD_BYTES_MAX);
+
+/// What users of this node have on its way through the log may take about so long to apply. The rest waits for its turn, guest by guest: so whoever asks little does not wait for all that
+/// somebody else has sent. Enough to keep disks and network busy: thousands of simple requests.
+pub(super) const UNDER_WAY_MAX: Duration = Duration::from_millis(20);
 
 /// So many batches of events wait for one stream. One that is further behind reads on from what the store keeps, if it keeps it still.
 pub(super) const WATCH_BACKLOG_MAX: usize = 1024;
@@ -55,17 +76,23 @@ pub(super) const WATCHES_MAX: usize = 1_000_000;
 /// So long a node works for its users before it looks after the others again: short beside the time after which they would elect another.
 pub(super) const TURN_MAX: Duration = Duration::from_millis(5);
 
-/// So much of what was decided may wait to be applied. A node that is further behind takes nothing new from its users, and longer turns, until it has caught up.
+/// So much of what was decided may wait to be applied. A node that is further behind takes longer turns until it has caught up.
 pub(super) const WORK_MAX: usize = 4096;
 
 /// By so much is a turn longer then. Short still beside the time after which the others would elect another.
 pub(super) const CATCHING_UP_MORE: Duration = Duration::from_millis(15);
 
-/// A node with so much to apply does nothing else, for what waits takes room. No leader comes here: it takes nothing new before.
+/// A node with so much to apply does nothing else, for what waits takes room. No leader comes here, but one that was far behind: what is under way is bounded ([`UNDER_WAY_MAX`]).
 pub(super) const WORK_HELD_MAX: usize = 16 * WORK_MAX;
 
-/// So many questions that take long may wait.
+/// The same in bytes.
+pub(super) const WORK_HELD_BYTES_MAX: usize = 256 << 20;
+
+/// So many questions that take long may wait ...
 pub(super) const READINGS_MAX: usize = 256;
+
+/// ... and so many of one guest.
+pub(super) const READINGS_PER_GUEST_MAX: usize = READINGS_MAX / 2;
 
 /// So much of what has come from other nodes is taken in together, and then as much of what users want.
 pub(super) const WAKEUPS_PER_TURN: usize = 256;

@@ -16,8 +16,8 @@ use incumbent_store::watch::Interest;
 use tokio::sync::mpsc;
 
 use super::administration::Unattended;
-use super::config::{ORDERS_MAX, WATCHES_MAX};
-use super::handle::{Consistency, NotNow, Order, Outcome, Unanswered, Why};
+use super::config::{CALLS_MAX, WATCHES_MAX};
+use super::handle::{Call, Consistency, NotNow, Order, Outcome, Unanswered, Why};
 use super::tally::{Came, Operation, Tally};
 use super::tracer::{self, Tracer};
 use super::visit::Visit;
@@ -63,21 +63,21 @@ impl Notice {
 
 /// What connections have asked and the driver has not looked at.
 pub(super) struct Calls {
-    calls: mpsc::UnboundedReceiver<Order>,
+    calls: mpsc::UnboundedReceiver<Call>,
     waiting: Arc<AtomicUsize>,
 }
 
 impl Calls {
-    pub(super) async fn recv(&mut self) -> Option<Order> {
-        let order = self.calls.recv().await?;
+    pub(super) async fn recv(&mut self) -> Option<Call> {
+        let call = self.calls.recv().await?;
         self.waiting.fetch_sub(1, Ordering::Relaxed);
-        Some(order)
+        Some(call)
     }
 
-    pub(super) fn try_recv(&mut self) -> Option<Order> {
-        let order = self.calls.try_recv().ok()?;
+    pub(super) fn try_recv(&mut self) -> Option<Call> {
+        let call = self.calls.try_recv().ok()?;
         self.waiting.fetch_sub(1, Ordering::Relaxed);
-        Some(order)
+        Some(call)
     }
 }
 
@@ -85,7 +85,7 @@ impl Calls {
 #[derive(Clone, Debug)]
 pub(super) struct Counter {
     notice: Arc<Notice>,
-    calls: mpsc::UnboundedSender<Order>,
+    calls: mpsc::UnboundedSender<Call>,
     waiting: Arc<AtomicUsize>,
     watchers: Arc<Watchers>,
     visit: Arc<Visit>,
@@ -114,13 +114,13 @@ impl Counter {
     }
 
     fn is_full(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) >= ORDERS_MAX
+        self.waiting.load(Ordering::Relaxed) >= CALLS_MAX
     }
 
     /// A node that has ended drops it, and whoever waits for an answer is told so.
     fn call(&self, order: Order) {
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        let _ = self.calls.send(order);
+        let _ = self.calls.send(Call { guest: self.visit.name(), order });
     }
 
     fn not_now(&self, why: &str) -> message::NotNow {

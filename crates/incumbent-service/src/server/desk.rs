@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use incumbent_protocol::protocol::NodeId;
 use incumbent_protocol::time::Instant;
@@ -18,22 +19,42 @@ use tokio::sync::oneshot;
 use super::config::{KEEP_ALIVES_GATHERED, KEPT_ALIVE_AT_ONCE_MAX};
 use super::handle::{NotNow, Outcome, Unanswered, Unchanged, Why};
 use super::tracer::Settles;
+use super::turns::Ticket;
 use crate::replica::{Reason, Roll, Tag};
 
 /// Who is to be told what comes of something: a user on another thread, or a client's connection. Dropped untold, each finds out in its own way that nobody will say.
 pub(super) struct Asker<T> {
     tell: Box<dyn FnOnce(T) + Send>,
     span: Span,
+    /// As long as it waits for the log.
+    ticket: Option<Ticket>,
+    /// In whose name it asks.
+    guest: Arc<str>,
 }
 
 impl<T> Asker<T> {
     pub(super) fn new(tell: impl FnOnce(T) + Send + 'static) -> Asker<T> {
-        Asker { tell: Box::new(tell), span: Span::none() }
+        Asker { tell: Box::new(tell), span: Span::none(), ticket: None, guest: Arc::default() }
     }
 
     /// The span ends when the asker is told.
     pub(super) fn traced(self, span: Span) -> Asker<T> {
         Asker { span, ..self }
+    }
+
+    /// In the name of a guest, and under way until it is told, or does not wait for the log any more.
+    pub(super) fn hold(&mut self, guest: &Arc<str>, ticket: Option<Ticket>) {
+        self.guest = Arc::clone(guest);
+        self.ticket = ticket;
+    }
+
+    /// What it waits for now is not the log.
+    pub(super) fn let_go(&mut self) {
+        self.ticket = None;
+    }
+
+    pub(super) fn guest(&self) -> &Arc<str> {
+        &self.guest
     }
 }
 

@@ -3,6 +3,7 @@
 //! The driver decides little: when the leader proposes that time has passed, when its own disk makes it unfit to lead, and when a node that closes has finished.
 
 mod fitness;
+mod guests;
 mod membership;
 mod work;
 
@@ -25,7 +26,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::administration;
 use super::config::{
-    ARRIVALS_MAX, Config, NotStarted, ORDERS_MAX, TIMEOUTS_TO_CLOSE, TURN_MAX, WAKEUPS_PER_TURN, WATCH_READ_BYTES_MAX, WORK_MAX,
+    ARRIVALS_MAX, Config, NotStarted, ORDERS_MAX, TIMEOUTS_TO_CLOSE, TURN_MAX, WAKEUPS_PER_TURN, WATCH_READ_BYTES_MAX,
 };
 use super::counter::{Calls, Counter, Notice};
 use super::crew::{DiskHand, Ending, Mate, Wheel};
@@ -33,7 +34,7 @@ use super::desk::{Desk, Waiter};
 use super::disk;
 use super::door::Guard;
 use super::expiry::Expiry;
-use super::handle::{Consistency, DiskStatus, End, Handle, NodeStatus, NotNow, Order, Outcome, Unanswered, Why};
+use super::handle::{Call, Consistency, DiskStatus, End, Handle, NodeStatus, NotNow, Order, Outcome, Unanswered, Why};
 use super::inquiry;
 use super::keeper::{self, Keeper};
 use super::members::{self, Book, Members};
@@ -48,6 +49,7 @@ use super::{Addresses, Report, alarmed, apply, door};
 use crate::http::Annex;
 use crate::log::{DirectoryId, Disk, Known};
 use crate::replica::{Effect, Health, Index, Input, Lane, Origin, Place, Replica, Role, Settings, Tag};
+use guests::Guests;
 use work::Work;
 
 /// A node that ends waits so long for a disk that does not answer.
@@ -91,8 +93,8 @@ enum Wakeup {
     Report(Report),
     /// Something came from another member.
     Arrival(Arrival),
-    /// A user wants something.
-    Order(Order),
+    /// Somebody wants something.
+    Call(Call),
     /// A watch was dropped.
     Unwatched(u64),
     /// It is time.
@@ -104,7 +106,7 @@ enum Wakeup {
 struct Inboxes {
     reports: mpsc::UnboundedReceiver<Report>,
     arrivals: mpsc::Receiver<Arrival>,
-    orders: mpsc::Receiver<Order>,
+    orders: mpsc::Receiver<Call>,
     calls: Calls,
     unwatched: mpsc::UnboundedReceiver<u64>,
 }
@@ -117,8 +119,8 @@ impl Inboxes {
             _ = life => Wakeup::Dropped,
             report = self.reports.recv() => Wakeup::Report(report.unwrap_or_else(|| Report::Broken("the threads have ended".to_owned()))),
             Some(arrival) = self.arrivals.recv() => Wakeup::Arrival(arrival),
-            Some(order) = self.calls.recv() => Wakeup::Order(order),
-            Some(order) = self.orders.recv() => Wakeup::Order(order),
+            Some(call) = self.calls.recv() => Wakeup::Call(call),
+            Some(call) = self.orders.recv() => Wakeup::Call(call),
             Some(number) = self.unwatched.recv() => Wakeup::Unwatched(number),
             () = rest(wait) => Wakeup::Time,
         }
@@ -130,16 +132,18 @@ impl Inboxes {
         report.or_else(|| self.arrivals.try_recv().ok().map(Wakeup::Arrival))
     }
 
-    fn try_order(&mut self) -> Option<Wakeup> {
-        self.calls.try_recv().or_else(|| self.orders.try_recv().ok()).map(Wakeup::Order)
+    /// What else users want, of whom some come by connections and others from other threads.
+    fn try_calls(&mut self) -> impl Iterator<Item = Call> {
+        [self.calls.try_recv(), self.orders.try_recv().ok()].into_iter().flatten()
     }
 
     /// What is left when no more orders are taken. Waits for whoever is handing one in at this moment: HTTP has a thread of its own.
     async fn last_order(&mut self) -> Option<Order> {
-        match self.calls.try_recv() {
+        let call = match self.calls.try_recv() {
             Some(call) => Some(call),
             None => self.orders.recv().await,
-        }
+        };
+        call.map(|it| it.order)
     }
 }
 
@@ -173,9 +177,12 @@ struct Driver {
     keeper: Keeper,
     /// What is to be done to the store, in the order of the log.
     work: VecDeque<Work>,
+    /// In it, bytes of what was decided.
+    work_bytes: usize,
     /// Then it is somebody else's turn.
     turn_until: Instant,
     readers: Readers,
+    guests: Guests,
     desk: Desk,
     watchers: Watchers,
     belfry: Belfry,
@@ -250,6 +257,7 @@ impl Driver {
         let handle = Handle {
             me: config.me,
             orders: orders_in,
+            guest: Arc::default(),
             ended,
             closing,
             role: role_out,
@@ -299,8 +307,10 @@ impl Driver {
             disk_status: DiskStatus::default(),
             keeper,
             work: VecDeque::new(),
+            work_bytes: 0,
             turn_until: clock::now() + TURN_MAX,
             readers,
+            guests: Guests::default(),
             desk: Desk::default(),
             watchers: Watchers::default(),
             belfry: Belfry::new(),
@@ -330,30 +340,47 @@ impl Driver {
             self.turn_until = clock::now() + TURN_MAX;
             self.on_wakeup(first);
             // However busy it is: whoever listens no more is not told any more.
-            while let Ok(number) = inboxes.unwatched.try_recv() {
+            for _ in 0..ORDERS_MAX {
+                let Ok(number) = inboxes.unwatched.try_recv() else { break };
                 self.watchers.remove(number);
             }
             // However much comes from other nodes, users get their turn; and however long it takes what they want, other nodes get theirs.
-            for next in [Inboxes::try_news, Inboxes::try_order] {
-                for _ in 0..WAKEUPS_PER_TURN {
-                    let Some(wakeup) = self.end.is_none().then(|| next(&mut inboxes)).flatten() else { break };
-                    self.on_wakeup(wakeup);
-                    if clock::now() >= self.turn_until {
-                        break;
-                    }
+            for _ in 0..WAKEUPS_PER_TURN {
+                let Some(wakeup) = self.end.is_none().then(|| inboxes.try_news()).flatten() else { break };
+                self.on_wakeup(wakeup);
+                if clock::now() >= self.turn_until {
+                    break;
                 }
             }
+            for _ in 0..ORDERS_MAX {
+                let mut any = false;
+                for call in inboxes.try_calls() {
+                    self.on_call(call);
+                    any = true;
+                }
+                if !any {
+                    break;
+                }
+            }
+            self.serve_guests();
             self.step_on();
             self.on_time();
             self.step_on();
+            let mut is_busy = clock::now() >= self.turn_until;
             if !self.work.is_empty() {
                 self.turn_until = clock::now() + TURN_MAX;
                 self.work_on();
+                is_busy |= !self.work.is_empty();
+            }
+            if is_busy {
+                // Whatever else is there: the lines to the others are on this thread, too.
+                tokio::task::yield_now().await;
             }
         }
         // Whoever has asked meanwhile is told that it was not done, and whoever asks now need not wait.
         inboxes.orders.close();
         if self.closing.is_some() {
+            self.dismiss_guests();
             let last = async {
                 while let Some(order) = inboxes.last_order().await {
                     self.on_order(order);
@@ -369,7 +396,7 @@ impl Driver {
         match wakeup {
             Wakeup::Report(report) => self.on_report(report),
             Wakeup::Arrival(arrival) => self.on_arrival(arrival),
-            Wakeup::Order(order) => self.on_order(order),
+            Wakeup::Call(call) => self.on_call(call),
             Wakeup::Unwatched(number) => self.watchers.remove(number),
             Wakeup::Time => self.with_the_rest(Input::Wake),
             // It was the last.
@@ -380,11 +407,12 @@ impl Driver {
     /// When to wake, if nothing else happens before.
     fn deadline(&self) -> Instant {
         let now = clock::now();
-        if !self.work.is_empty() || !self.inputs.is_empty() {
+        if !self.work.is_empty() || !self.inputs.is_empty() || self.guests.is_any_ready() {
             return now;
         }
         let closing = self.closing.as_ref().map(|it| it.until.min(it.transfer_again));
-        let deadlines = [self.replica.deadline(), self.desk.gathered_until, self.expire_at(now), closing];
+        let late = self.looks_for_late_guests_at();
+        let deadlines = [self.replica.deadline(), self.desk.gathered_until, self.expire_at(now), late, closing];
         deadlines.into_iter().flatten().min().unwrap_or(Instant::NEVER)
     }
 
@@ -402,6 +430,7 @@ impl Driver {
             let (request, place) = self.expiry.propose(tag, self.role);
             self.propose(tag, request, place);
         }
+        self.refuse_late_guests(now);
         self.close_if_done(now);
     }
 
@@ -558,8 +587,6 @@ impl Driver {
             Some(Why::Closing)
         } else if self.disk_status.full.is_some() {
             Some(Why::ReadOnly)
-        } else if self.work.len() > WORK_MAX {
-            Some(Why::Full)
         } else {
             None
         }
@@ -658,7 +685,7 @@ impl Driver {
     fn close_if_done(&mut self, now: Instant) {
         let Some(closing) = &mut self.closing else { return };
         let heirs = self.replica.roll().voters().len() > 1;
-        let idle = self.desk.is_empty() && !(self.role.leads && heirs);
+        let idle = self.desk.is_empty() && self.guests.is_empty() && !(self.role.leads && heirs);
         if idle || now >= closing.until {
             self.end.get_or_insert(End::Closed);
         } else if now >= closing.transfer_again {
@@ -711,7 +738,7 @@ impl Driver {
             snapshot: self.snapshot,
             disk: self.disk(),
             watches: self.watchers.len() + self.belfry.len(),
-            waiting: self.desk.len(),
+            waiting: self.desk.len() + self.guests.len(),
             lines: self.switchboard.lines(),
             cluster: self.cluster.clone(),
             origin: self.origin,

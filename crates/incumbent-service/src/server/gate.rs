@@ -24,6 +24,10 @@ impl Gate for Visit {
 }
 
 impl Visitor for Guest {
+    fn name(&self) -> &str {
+        Guest::name(self)
+    }
+
     fn sign(&self, request: Request) -> Result<Request, Denial> {
         Guest::sign(self, request).map_err(denial)
     }

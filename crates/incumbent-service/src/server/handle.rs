@@ -36,7 +36,9 @@ use crate::replica::{Index, Origin, Role, Roll, Step};
 #[derive(Clone, Debug)]
 pub struct Handle {
     pub(super) me: NodeId,
-    pub(super) orders: mpsc::Sender<Order>,
+    pub(super) orders: mpsc::Sender<Call>,
+    /// In whose name it asks.
+    pub(super) guest: Arc<str>,
     pub(super) ended: watch::Receiver<Option<End>>,
     pub(super) closing: watch::Receiver<bool>,
     pub(super) role: watch::Receiver<Role>,
@@ -157,6 +159,10 @@ pub enum WatchEnd {
     NodeEnded,
 }
 
+/// The node has ended.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Gone;
+
 /// A watch, until it is dropped.
 #[derive(Debug)]
 pub struct Watch {
@@ -275,6 +281,14 @@ pub struct DiskStatus {
     pub full: Option<String>,
 }
 
+/// What somebody wants of a node, and who.
+#[derive(Debug)]
+pub(super) struct Call {
+    /// By this name others have their turns, too. Empty: the node itself, or anybody where no tokens are asked for.
+    pub(super) guest: Arc<str>,
+    pub(super) order: Order,
+}
+
 /// What users want of a node.
 #[derive(Debug)]
 pub(super) enum Order {
@@ -367,6 +381,16 @@ impl Handle {
         self.me
     }
 
+    /// The same for a guest of this name: what guests want is done in turns.
+    pub(crate) fn in_the_name_of(&self, guest: &str) -> Handle {
+        Handle { guest: guest.into(), ..self.clone() }
+    }
+
+    /// Not sent if the node has ended.
+    pub(super) async fn send(&self, order: Order) -> Result<(), Gone> {
+        self.orders.send(Call { guest: Arc::clone(&self.guest), order }).await.map_err(|_| Gone)
+    }
+
     /// Until it is told to end, or has ended: it takes no more requests.
     pub(crate) async fn closes(&self) {
         // Gone, it has ended.
@@ -382,7 +406,7 @@ impl Handle {
     pub(crate) async fn submit_within(&self, request: Request, span: Option<Context>) -> Outcome {
         let (answer, answered) = oneshot::channel();
         let answer = Asker::from(answer).traced(self.tracer.request_within(&request, span));
-        match self.orders.send(Order::Submit { request, answer }).await {
+        match self.send(Order::Submit { request, answer }).await {
             Ok(()) => self.heard(answered).await.unwrap_or(Outcome::Unknown),
             Err(_) => Outcome::NotNow(self.ended_now()),
         }
@@ -403,21 +427,21 @@ impl Handle {
         let (answer, answered) = oneshot::channel();
         let answer = Asker::from(answer).traced(self.tracer.question_within(&query, span));
         let ended = || Unanswered::NotNow(self.ended_now());
-        self.orders.send(Order::Ask { query, consistency, seen: 0, answer }).await.map_err(|_| ended())?;
+        self.send(Order::Ask { query, consistency, seen: 0, answer }).await.map_err(|_| ended())?;
         self.heard(answered).await.unwrap_or_else(|| Err(ended()))
     }
 
     /// Watches what happens from a revision on; from now on if `from` is 0. It may begin in the future. `None` if the node has ended.
     pub async fn watch(&self, interest: Interest, from: u64) -> Option<Watch> {
         let (answer, answered) = oneshot::channel();
-        self.orders.send(Order::Watch { interest, from, answer }).await.ok()?;
+        self.send(Order::Watch { interest, from, answer }).await.ok()?;
         self.heard(answered).await
     }
 
     /// The node as operators see it; `None` if it has ended.
     pub async fn status(&self) -> Option<NodeStatus> {
         let (answer, answered) = oneshot::channel();
-        self.orders.send(Order::Status { answer }).await.ok()?;
+        self.send(Order::Status { answer }).await.ok()?;
         self.heard(answered).await
     }
 
@@ -425,13 +449,13 @@ impl Handle {
     /// tests and audits.
     pub async fn digest(&self) -> Option<(Index, u64)> {
         let (answer, answered) = oneshot::channel();
-        self.orders.send(Order::Digest { answer }).await.ok()?;
+        self.send(Order::Digest { answer }).await.ok()?;
         self.heard(answered).await
     }
 
     /// Wants the leadership to go to this node, or to whoever is best prepared. Nothing happens if this node does not lead.
     pub async fn transfer(&self, to: Option<NodeId>) {
-        let _ = self.orders.send(Order::Transfer { to }).await;
+        let _ = self.send(Order::Transfer { to }).await;
     }
 
     /// Changes the members. Steps given together take effect together. Only the leader does it; a node that is new must be a learner before it can be a voter, and all
@@ -439,49 +463,49 @@ impl Handle {
     pub async fn change(&self, steps: Vec<Step>) -> Result<Roll, Unchanged> {
         let (answer, answered) = oneshot::channel();
         let ended = || Unchanged::NotNow(self.ended_now());
-        self.orders.send(Order::Change { steps, answer }).await.map_err(|_| ended())?;
+        self.send(Order::Change { steps, answer }).await.map_err(|_| ended())?;
         self.heard(answered).await.unwrap_or(Err(Unchanged::Unknown))
     }
 
     /// Where the other nodes are from now on, members or not yet. Not remembered: a node that is started again must be told again.
     pub async fn set_peers(&self, peers: Vec<Peer>) {
-        let _ = self.orders.send(Order::Peers { peers }).await;
+        let _ = self.send(Order::Peers { peers }).await;
     }
 
     /// Has something done that operators want: see [`Administration`]. It may be asked again, whatever came of it.
     pub async fn administer(&self, administration: Administration) -> Result<Attended, Unattended> {
         let (answer, answered) = oneshot::channel();
         let order = Order::Administer { administration, answer: answer.into() };
-        self.orders.send(order).await.map_err(|_| Unattended::NotNow(self.ended_now()))?;
+        self.send(order).await.map_err(|_| Unattended::NotNow(self.ended_now()))?;
         self.heard(answered).await.unwrap_or(Err(Unattended::Unknown))
     }
 
     pub(super) async fn inquire(&self, whom: Whom) -> Result<NodeReport, String> {
         let (answer, answered) = oneshot::channel();
         let ended = || "this node has ended".to_owned();
-        self.orders.send(Order::Inquire { whom, answer }).await.map_err(|_| ended())?;
+        self.send(Order::Inquire { whom, answer }).await.map_err(|_| ended())?;
         self.heard(answered).await.unwrap_or_else(|| Err(ended()))
     }
 
     pub(super) async fn look_elsewhere(&self) {
-        let _ = self.orders.send(Order::LookElsewhere).await;
+        let _ = self.send(Order::LookElsewhere).await;
     }
 
     pub(super) async fn be_removed(&self, by: NodeId, index: Index) {
-        let _ = self.orders.send(Order::Removed { by, index }).await;
+        let _ = self.send(Order::Removed { by, index }).await;
     }
 
     pub(super) async fn back_up(&self) -> Result<BackupView, String> {
         let (answer, answered) = oneshot::channel();
         let ended = || "this node has ended, or makes another backup: try again".to_owned();
-        self.orders.send(Order::BackUp { answer }).await.map_err(|_| ended())?;
+        self.send(Order::BackUp { answer }).await.map_err(|_| ended())?;
         self.heard(answered).await.unwrap_or_else(|| Err(ended()))
     }
 
     pub(super) async fn read_backup(&self, wanted: ReadBackup) -> Result<Bytes, String> {
         let (answer, answered) = oneshot::channel();
         let ended = || "this node has ended: begin again on another".to_owned();
-        self.orders.send(Order::ReadBackup { wanted, answer }).await.map_err(|_| ended())?;
+        self.send(Order::ReadBackup { wanted, answer }).await.map_err(|_| ended())?;
         self.heard(answered).await.unwrap_or_else(|| Err(ended()))
     }
 

@@ -55,6 +55,7 @@ mod tally;
 mod tests;
 mod tls;
 mod tracer;
+mod turns;
 mod turnstile;
 mod visit;
 mod watchers;
@@ -161,7 +162,7 @@ impl Node {
 
     /// Gives the leadership away if it has it, finishes what is in flight, and ends.
     pub async fn close(self) -> End {
-        let _ = self.handle.orders.send(Order::Close).await;
+        let _ = self.handle.send(Order::Close).await;
         self.handle.ended().await
     }
 }

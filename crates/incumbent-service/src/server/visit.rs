@@ -1,8 +1,8 @@
 //! One connection of a client, from the handshake on: as whom it is let in.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use rustls::pki_types::CertificateDer;
 use tokio::sync::watch;
@@ -17,12 +17,14 @@ pub(super) struct Visit {
     /// What it has shown in the handshake, which has found it good.
     certificate: Option<CertificateDer<'static>>,
     guest: watch::Sender<Option<Guest>>,
+    /// As whom a client of the stream was let in.
+    name: OnceLock<Arc<str>>,
     refused: AtomicBool,
 }
 
 impl Visit {
     pub(super) fn new(tokens: Option<Arc<Tokens>>, certificate: Option<CertificateDer<'static>>) -> Visit {
-        Visit { tokens, certificate, guest: watch::Sender::new(None), refused: AtomicBool::new(false) }
+        Visit { tokens, certificate, guest: watch::Sender::new(None), name: OnceLock::new(), refused: AtomicBool::new(false) }
     }
 
     /// By its token if it shows one, else by its certificate.
@@ -33,10 +35,18 @@ impl Visit {
             (Some(tokens), _) => tokens.admit(token),
         };
         match &admitted {
-            Ok(guest) => drop(self.guest.send_replace(Some(guest.clone()))),
+            Ok(guest) => {
+                self.name.get_or_init(|| guest.name().into());
+                self.guest.send_replace(Some(guest.clone()));
+            }
             Err(_) => self.refused.store(true, Ordering::Relaxed),
         }
         admitted
+    }
+
+    /// As whom the first was let in: a connection of the stream has no other. Empty before.
+    pub(super) fn name(&self) -> Arc<str> {
+        self.name.get().cloned().unwrap_or_default()
     }
 
     /// Whether whoever comes is welcome.

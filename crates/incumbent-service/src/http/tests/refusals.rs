@@ -143,6 +143,10 @@ impl Gate for Reader {
 }
 
 impl Visitor for Reader {
+    fn name(&self) -> &'static str {
+        "reader"
+    }
+
     fn sign(&self, request: Request) -> Result<Request, Denial> {
         match request.command {
             Some(Command::OpenSession(_)) => Ok(request),

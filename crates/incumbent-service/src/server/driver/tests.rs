@@ -1,5 +1,7 @@
 //! What a driver makes of a replica's wishes, step by step.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use incumbent_client::serve::Lost;
 use incumbent_store::command::{Command, Expire, OpenSession};
 use incumbent_store::query::{Answer, AskStatus, Query};
@@ -52,7 +54,9 @@ async fn nothing_is_built_on_a_store_that_lacks_an_entry() {
 async fn alone() -> (Driver, Inboxes) {
     let config = Config::alone("nowhere");
     let opened = opening::open(SimDisk::new(1), &config).expect("opens");
-    let (driver, inboxes, ..) = Driver::new(opened, config).await.expect("starts");
+    let (mut driver, inboxes, ..) = Driver::new(opened, config).await.expect("starts");
+    // Nobody else wants a turn, however slow the machine is.
+    driver.turn_until = Instant::NEVER;
     (driver, inboxes)
 }
 
@@ -82,7 +86,7 @@ async fn what_was_decided_is_applied_when_it_is_its_turn_and_in_order() {
 }
 
 #[tokio::test]
-async fn who_is_far_behind_takes_nothing_new_and_is_heard_of_by_the_others_all_the_same() {
+async fn who_is_far_behind_is_heard_of_by_the_others_all_the_same() {
     let (mut driver, _inboxes) = alone().await;
     let begun = driver.applied;
     // Three pieces of work each.
@@ -91,10 +95,6 @@ async fn who_is_far_behind_takes_nothing_new_and_is_heard_of_by_the_others_all_t
     driver.turn_until = Instant::from_nanos(0);
     driver.commit(entries(0, WORK_MAX));
     assert_eq!((driver.applied, driver.work.len()), (begun, 3 * WORK_MAX), "it looks after the others first");
-    let (answer, mut answered) = oneshot::channel();
-    let request = Request::of(Command::Put(incumbent_store::keys::transaction::Put { key: "b".into(), ..Default::default() }));
-    driver.on_order(Order::Submit { request, answer: answer.into() });
-    assert!(matches!(answered.try_recv(), Ok(Outcome::NotNow(crate::server::NotNow { why: Why::Full, .. }))));
     // What waits takes room: there is an end to it.
     driver.commit(entries(WORK_MAX as u64, WORK_HELD_MAX / 3));
     assert_eq!(driver.work.len(), WORK_HELD_MAX);
@@ -182,4 +182,91 @@ async fn sessions_of_a_lost_connection_end_in_pieces_and_only_those_that_wished_
     driver.work_on();
     assert_eq!((driver.inputs.len(), driver.work.len()), (250, 0));
     assert!(driver.deadline() <= clock::now(), "what is to be proposed does not wait for somebody to come");
+}
+
+fn submit(driver: &mut Driver, guest: &str, key: &'static str, value: usize) -> oneshot::Receiver<Outcome> {
+    let (answer, answered) = oneshot::channel();
+    let put = incumbent_store::keys::transaction::Put { key: key.into(), value: vec![b'v'; value].into(), ..Default::default() };
+    let request = Request::of(Command::Put(put));
+    driver.on_call(Call { guest: guest.into(), order: Order::Submit { request, answer: answer.into() } });
+    answered
+}
+
+/// However much one guest has sent: what others want is on its way before the rest of it.
+#[tokio::test]
+async fn nobody_waits_for_all_that_another_guest_has_sent() {
+    let (mut driver, _inboxes) = alone().await;
+    let many: Vec<_> = (0..40).map(|_| submit(&mut driver, "glutton", "a", 1 << 20)).collect();
+    let mut modest = submit(&mut driver, "modest", "b", 1);
+    driver.serve_guests();
+    driver.step_on();
+    let under_way = driver.desk.len();
+    assert!((15..=25).contains(&under_way) && !driver.guests.is_any_ready(), "the rest waits: {under_way}");
+    assert_eq!(driver.guests.len(), many.len() + 1 - under_way);
+
+    // Who only looks waits for nothing of it.
+    let (answer, mut looked) = oneshot::channel();
+    let query = Query::Status(AskStatus {});
+    let order = Order::Ask { query, consistency: Consistency::Local, seen: 0, answer: answer.into() };
+    driver.on_call(Call { guest: "modest".into(), order });
+    driver.serve_guests();
+    assert!(looked.try_recv().is_ok_and(|it| it.is_ok()));
+
+    // Nobody leads: whoever waits hears of that, in time. All of them are the glutton's: the other was let through.
+    let later = clock::now() + driver.settings.patience + Duration::from_secs(1);
+    driver.refuse_late_guests(later);
+    assert!(driver.guests.is_empty());
+    let refused = many.into_iter().filter_map(|mut it| it.try_recv().ok());
+    let refused: Vec<_> = refused.filter(|it| matches!(it, Outcome::NotNow(not_now) if not_now.why == Why::NoLeader)).collect();
+    assert_eq!(refused.len(), 41 - under_way);
+    assert!(matches!(modest.try_recv(), Err(oneshot::error::TryRecvError::Empty)));
+    // What has ended makes room.
+    let _more = submit(&mut driver, "modest", "b", 1);
+    assert!(!driver.guests.is_any_ready());
+    for tag in 1..=under_way as u64 {
+        driver.desk.unknown(Tag(tag), None);
+    }
+    assert!(driver.guests.is_any_ready());
+}
+
+/// One of a row of questions, each of which takes longer than a turn, and has the next one there when it ends.
+fn one_of_many(orders: mpsc::Sender<Call>, left: usize, others: Arc<AtomicUsize>, turns: mpsc::UnboundedSender<usize>) -> Call {
+    let answer = Asker::new(move |_| {
+        let begun = clock::now();
+        while clock::now() < begun + TURN_MAX {
+            std::hint::spin_loop();
+        }
+        let _ = turns.send(others.load(Ordering::Relaxed));
+        if left > 0 {
+            let next = one_of_many(orders.clone(), left - 1, others, turns);
+            orders.try_send(next).expect("there is room");
+        }
+    });
+    let query = Query::Status(AskStatus {});
+    Call { guest: "busy".into(), order: Order::Ask { query, consistency: Consistency::Local, seen: 0, answer } }
+}
+
+/// They are tasks on the same thread.
+#[tokio::test]
+async fn a_node_that_always_has_something_to_do_lets_the_lines_to_the_others_through() {
+    const MANY: usize = 20;
+    let (driver, inboxes) = alone().await;
+    let (others, (turns, mut told)) = (Arc::<AtomicUsize>::default(), mpsc::unbounded_channel());
+    let orders = driver.handle.orders.clone();
+    let first = one_of_many(orders.clone(), MANY - 1, Arc::clone(&others), turns);
+    orders.try_send(first).expect("there is room");
+    let (life, living) = oneshot::channel();
+    let node = tokio::spawn(driver.run(inboxes, living));
+    let mut seen = Vec::new();
+    while seen.len() < MANY {
+        while let Ok(turn) = told.try_recv() {
+            seen.push(turn);
+        }
+        others.fetch_add(1, Ordering::Relaxed);
+        tokio::task::yield_now().await;
+    }
+    seen.dedup();
+    assert!(seen.len() * 2 > MANY, "others had theirs in between: {seen:?}");
+    drop(life);
+    node.await.expect("no panic");
 }

@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 use super::{Driver, wall_ms};
 use crate::replica::{ClusterTime, Committed, Content, Halt, Index, Input, Item, Place, Roll, Snapshot, Tag};
 use crate::server::backup::Label;
-use crate::server::config::{CATCHING_UP_MORE, WORK_HELD_MAX, WORK_MAX};
+use crate::server::config::{CATCHING_UP_MORE, WORK_HELD_BYTES_MAX, WORK_HELD_MAX, WORK_MAX};
 use crate::server::desk::{self, Asker, Waiter};
 use crate::server::handle::{End, NotNow, Unanswered, Why};
 use crate::server::{RELEASE, apply, keeper, members};
@@ -65,6 +65,7 @@ impl Driver {
         for Committed { index, content, .. } in entries {
             match content {
                 Content::Batch { at, items } => {
+                    self.work_bytes += items.iter().map(|it| it.payload.len()).sum::<usize>();
                     self.work.extend(items.into_iter().map(|item| Work::Apply(index, at, item)));
                 }
                 Content::Members { tag: Some(tag), roll } => self.work.push_back(Work::Changed(tag, roll)),
@@ -85,7 +86,10 @@ impl Driver {
             && let Some(work) = self.work.pop_front()
         {
             match work {
-                Work::Apply(index, at, item) => done.extend(self.apply(index, at, &item, &mut events)),
+                Work::Apply(index, at, item) => {
+                    self.work_bytes -= item.payload.len();
+                    done.extend(self.apply(index, at, &item, &mut events));
+                }
                 Work::Changed(tag, roll) => self.desk.changed(tag, roll),
                 Work::Reached(index) => self.applied = index,
                 Work::Read(tag) => {
@@ -114,8 +118,10 @@ impl Driver {
     /// Whether work goes on. What was decided may be slow to apply, and there may be much of it: others must hear from this node all the same.
     fn is_its_turn(&self) -> bool {
         match self.work.len() {
-            0..=WORK_MAX => clock::now() < self.turn_until,
-            waiting if waiting <= WORK_HELD_MAX => clock::now() < self.turn_until + CATCHING_UP_MORE,
+            0..=WORK_MAX if self.work_bytes <= WORK_HELD_BYTES_MAX => clock::now() < self.turn_until,
+            waiting if waiting <= WORK_HELD_MAX && self.work_bytes <= WORK_HELD_BYTES_MAX => {
+                clock::now() < self.turn_until + CATCHING_UP_MORE
+            }
             _ => true,
         }
     }
