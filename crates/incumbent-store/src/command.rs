@@ -187,7 +187,7 @@ pub struct Expire {
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Campaign {
     /// The candidate goes with this session. One that comes back with a newer session is the same candidate still, and goes with that one: its place stays, and so does its seat, as a leadership
-    /// of its own with a token of its own. With an older one it does not: that is a bid of its former life which comes late, and is answered as to one that waits.
+    /// of its own with a token of its own and what this bid says. With an older one it does not: that is a bid of its former life which comes late, and is answered as to one that waits.
     #[prost(uint64, tag = "1")]
     pub session: u64,
     /// The election's name.

@@ -71,10 +71,14 @@ impl Store {
             0 => max,
             limit => usize::try_from(limit).unwrap_or(max).min(max),
         };
-        while budget > 0
+        // Half of it at most: however many elections are due, sessions end.
+        let mut wakings = budget.div_ceil(2);
+        while wakings > 0
             && let Some(election) = self.elections.next_waking().filter(|it| it.0 <= stamp.at).map(|it| it.1.clone())
         {
-            budget = budget.saturating_sub(self.wake_election(stamp, &election));
+            let cost = self.wake_election(stamp, &election);
+            wakings = wakings.saturating_sub(cost);
+            budget = budget.saturating_sub(cost);
         }
         // All who are due end before anything is taken from any of them: a seat must not go to one who is next to lose it. But half of the work is left for those who
         // are ending already, or a million sessions would end before the first seat is free.
@@ -93,7 +97,10 @@ impl Store {
             let ending: Vec<u64> = self.sessions.ending_with_candidacies().take(budget).collect();
             let Some(share) = budget.checked_div(ending.len()) else { break };
             for session in ending {
-                budget = budget.saturating_sub(self.drain_candidacies(stamp, session, share));
+                // What one costs may be more than its share.
+                if budget > 0 {
+                    budget = budget.saturating_sub(self.drain_candidacies(stamp, session, share));
+                }
             }
         }
         while budget > 0 && self.sessions.is_any_ending() {

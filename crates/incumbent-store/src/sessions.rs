@@ -49,6 +49,8 @@ pub(crate) struct Session {
     /// The revision at which it was opened; 0 if that was not noted, as in snapshots of before.
     pub(crate) opened: u64,
     pub(crate) ending: Option<Ending>,
+    /// How many lead or wait by it.
+    pub(crate) candidacies: u32,
 }
 
 /// How a session ends.
@@ -139,6 +141,7 @@ impl Sessions {
                 binding: 0,
                 opened: revision,
                 ending: None,
+                candidacies: 0,
             },
         );
         id
@@ -243,7 +246,10 @@ impl Sessions {
 
     /// Somebody who leads or waits by it, and what that counts for in bytes.
     pub(crate) fn attach_candidate(&mut self, id: u64, election: &Arc<str>, identity: &str, bytes: usize) {
-        self.candidacies.insert((id, election.clone(), identity.into()), ());
+        let is_new = self.candidacies.insert((id, election.clone(), identity.into()), ()).is_none();
+        if is_new && let Some((_, session)) = self.sessions.find_mut(&id) {
+            session.candidacies += 1;
+        }
         self.candidacies_bytes += bytes;
         // Only while a snapshot is read: else nothing can be attached to it any more.
         if self.ending.contains(&id) {
@@ -252,7 +258,10 @@ impl Sessions {
     }
 
     pub(crate) fn detach_candidate(&mut self, id: u64, election: &Arc<str>, identity: &str, bytes: usize) {
-        self.candidacies.remove(&(id, election.clone(), identity.into()));
+        let was_there = self.candidacies.remove(&(id, election.clone(), identity.into())).is_some();
+        if was_there && let Some((_, session)) = self.sessions.find_mut(&id) {
+            session.candidacies -= 1;
+        }
         self.candidacies_bytes -= bytes;
         if self.ending_with_candidacies.contains(&id) && !self.has_candidacies(id) {
             self.ending_with_candidacies.remove(&id);
@@ -276,16 +285,13 @@ impl Sessions {
 
     /// One of its candidacies: election and identity.
     pub(crate) fn first_candidacy(&self, id: u64) -> Option<(Arc<str>, Arc<str>)> {
-        self.candidacies_of(id).next().map(|(_, election, identity)| (election.clone(), identity.clone()))
+        let first = (id, Arc::from(""), Arc::from(""));
+        let ((of, election, identity), ()) = self.candidacies.from(Bound::Included(&first)).next()?;
+        (*of == id).then(|| (election.clone(), identity.clone()))
     }
 
     pub(crate) fn has_candidacies(&self, id: u64) -> bool {
-        self.candidacies_of(id).next().is_some()
-    }
-
-    fn candidacies_of(&self, id: u64) -> impl Iterator<Item = &(u64, Arc<str>, Arc<str>)> {
-        let first = (id, Arc::from(""), Arc::from(""));
-        self.candidacies.from(Bound::Included(&first)).map(|(it, ())| it).take_while(move |it| it.0 == id)
+        self.sessions.get(&id).is_some_and(|it| it.candidacies > 0)
     }
 
     pub(crate) fn attach_key(&mut self, id: u64, key: &Bytes) {
@@ -314,7 +320,7 @@ impl Sessions {
             ends_with_connection: session.ends_with_connection,
             lock_delay_ms: session.lock_delay_ms,
             ending: session.ending.is_some(),
-            candidacies: self.candidacies_of(id).count() as u64,
+            candidacies: u64::from(session.candidacies),
             keys,
         })
     }

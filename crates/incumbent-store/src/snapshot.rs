@@ -270,6 +270,7 @@ impl Store {
                     binding: saved.binding,
                     opened: saved.opened,
                     ending: ending.map(|reason| Ending { reason: reason.into(), unclean }),
+                    candidacies: 0,
                 };
                 self.sessions.restore(saved.session, session);
             }

@@ -236,6 +236,7 @@ fn check(store: &Store, events: &[std::sync::Arc<Event>], last: &mut u64) {
     assert!(status.sessions <= 6 && status.elections <= 4 && status.keys <= 6 && status.clients <= 2, "{status:?}");
     assert!(status.keys_bytes <= 20_000);
     let Ok(Answer::Elections(all)) = store.query(&Query::Elections(ListElections::default())) else { panic!("no list") };
+    let mut candidacies = std::collections::BTreeMap::new();
     for election in all.elections {
         let Ok(Answer::Board(board)) = store.query(&Query::Look(election.election.clone())) else { panic!("no board") };
         assert!(board.leaders.len() <= board.seats.max(1) as usize, "L2");
@@ -245,12 +246,18 @@ fn check(store: &Store, events: &[std::sync::Arc<Event>], last: &mut u64) {
         who.sort();
         assert!(who.windows(2).all(|it| it[0] != it[1]), "one candidate, one place");
         for session in board.leaders.iter().map(|it| it.session).chain(board.candidates.iter().map(|it| it.session)) {
+            *candidacies.entry(session).or_insert(0) += 1;
             assert!(store.query(&Query::Session(session)).is_ok(), "who leads or waits has a session");
         }
         assert!(board.past.windows(2).all(|it| it[0].since_wall_ms == it[1].since_wall_ms), "no wall clock was told");
         for (newer, older) in board.leaders.iter().skip(1).zip(&board.leaders) {
             assert!(newer.token > older.token, "L1");
         }
+    }
+    let Ok(Answer::Sessions(all)) = store.query(&Query::Sessions(ListSessions::default())) else { panic!("no list") };
+    for view in all.sessions {
+        let counted = candidacies.get(&view.session).copied().unwrap_or(0);
+        assert_eq!(view.candidacies, counted, "so many lead or wait by it");
     }
 }
 

@@ -440,8 +440,8 @@ fn all_who_lead_or_wait_have_so_many_bytes() {
     scene.wait(bid(other, "e", "b", 10));
     assert_eq!(scene.ask(proclaim(token, 9)), too_much);
     scene.ask(proclaim(token, 4)).expect("proclaimed");
-    let token = scene.win(bid(other, "e", "a", 20));
-    assert_eq!(scene.look("e").leaders[0].value.len(), 4, "who claims again keeps its value");
+    assert_eq!(scene.campaign(bid(other, "e", "a", 20)), too_much, "nor by coming back with more");
+    let token = scene.win(bid(other, "e", "a", 4));
     scene.wait(bid(other, "e", "d", 2));
     assert_eq!(scene.campaign(bid(other, "e", "g", 0)), too_much);
     scene.resign("e", token, "").expect("given back");
@@ -468,6 +468,80 @@ fn the_same_candidate_with_a_new_session_is_the_same_candidate() {
     assert_eq!(scene.leaders("e"), [("a".to_owned(), again)]);
     scene.end(second).expect("ended");
     assert!(scene.leaders("e").is_empty() && scene.look("e").candidates.is_empty());
+}
+
+#[test]
+fn who_comes_back_with_a_new_session_leads_by_its_new_bid() {
+    let mut scene = Scene::new();
+    let (first, second) = (scene.open(1000), scene.open(60_000));
+    let old = Campaign { value: "old".into(), priority: 5, tenure_ms_min: 7000, ..bid(first, "e", "a") };
+    let former = scene.win(old.clone());
+    let new = Campaign {
+        session: second,
+        name: "other".into(),
+        value: "new".into(),
+        priority: -1,
+        tenure_ms_min: 9,
+        ..bid(first, "e", "a")
+    };
+    let digest = scene.store.digest();
+    let refused = scene.campaign(Campaign { seen: u64::MAX >> 1, ..new.clone() });
+    assert_eq!((refused, scene.store.digest()), (Err(Refusal::TokensExhausted), digest));
+    let token = scene.win(new);
+    let board = scene.look("e");
+    let told = |it: &incumbent_store::election::Holder| (it.name.clone(), it.value.clone(), it.priority, it.tenure_ms_min);
+    assert_eq!(told(&board.leaders[0]), ("other".to_owned(), "new".into(), -1, 9));
+    assert!(token > former && board.past[0].name == "a");
+    // With the same session it is the same leadership: what it publishes is changed by `Proclaim`.
+    assert_eq!(scene.win(Campaign { session: second, ..old }), token);
+    assert_eq!(scene.look("e").leaders[0].value, "new");
+}
+
+/// A session that has ended and from which nothing of `e` is taken yet, and the way to such: it also leads an election that comes before.
+fn end_but_keep(scene: &mut Scene, session: u64) {
+    scene.win(bid(session, "before", &format!("first-{session}")));
+    scene.end(session).expect("ended");
+    assert!(scene.leaders("before").is_empty() && scene.store.expiry().is_some());
+}
+
+#[test]
+fn a_seat_that_is_kept_for_a_name_goes_to_the_second_of_that_name_once_the_dead_first_is_passed_by() {
+    let mut scene = Scene::with_limits(Limits { ended_at_once_max: 1, ..Limits::STANDARD });
+    let (dead, lives) = (scene.open(60_000), scene.open(60_000));
+    let two = |session, identity: &str| Campaign { seats: 2, ..bid(session, "e", identity) };
+    let (a, b) = (scene.win(two(lives, "a")), scene.win(two(lives, "b")));
+    for (session, identity) in [(dead, "n_1"), (lives, "w"), (lives, "n_2")] {
+        scene.wait(two(session, identity));
+    }
+    end_but_keep(&mut scene, dead);
+    scene.resign("e", a, "n").expect("given back");
+    assert_eq!(scene.look("e").leaders.len(), 1, "the first of that name is dead, and in the way");
+    scene.resign("e", b, "").expect("given back");
+    let leaders: Vec<String> = scene.leaders("e").into_iter().map(|it| it.0).collect();
+    assert_eq!(leaders, ["n_2", "w"]);
+    assert!(scene.look("e").reservations.is_empty());
+}
+
+#[test]
+fn a_bid_that_is_refused_has_not_ended_what_its_candidate_is_about_to_lose() {
+    let limits = Limits { ended_at_once_max: 1, line_len_max: 1, ..Limits::STANDARD };
+    let mut scene = Scene::with_limits(limits);
+    let (dead, lives) = (scene.open(60_000), scene.open(60_000));
+    let token = scene.win(bid(dead, "e", "a"));
+    scene.wait(bid(lives, "e", "b"));
+    end_but_keep(&mut scene, dead);
+    let digest = scene.store.digest();
+    let refused = scene.campaign(Campaign { seen: u64::MAX >> 1, ..bid(lives, "e", "a") });
+    assert!(matches!(refused, Err(Refusal::Limit { max: 1, .. })), "the line is full: {refused:?}");
+    assert_eq!((scene.leaders("e"), scene.store.digest()), (vec![("a".to_owned(), token)], digest));
+    // And the same for one who waits.
+    let withdraw = Withdraw { election: "e".into(), identity: "b".into() };
+    scene.ask(Command::Withdraw(withdraw)).expect("left");
+    let digest = scene.store.digest();
+    let refused = scene.campaign(Campaign { seen: u64::MAX >> 1, ..bid(lives, "e", "a") });
+    assert_eq!((refused, scene.store.digest()), (Err(Refusal::TokensExhausted), digest));
+    // One that is not refused ends it.
+    assert!(scene.win(bid(lives, "e", "a")) > token);
 }
 
 #[test]

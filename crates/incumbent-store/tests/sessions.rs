@@ -333,6 +333,44 @@ fn a_session_with_very_many_seats_of_one_election_ends_in_pieces() {
     assert!(led(&scene) == 0 && scene.look("e").leaders.len() == 1_000 && turns > 10, "{turns}");
 }
 
+/// What the end of one candidacy costs may be more than its share of the work that is done at once.
+#[test]
+fn however_much_the_end_of_each_session_costs_only_so_much_is_done_at_once() {
+    let mut scene = Scene::with_limits(Limits { ended_at_once_max: 20, ..Limits::STANDARD });
+    let waits = scene.open(1000);
+    for number in 0..9 {
+        let (leads, election) = (scene.open(1000), format!("e{number}"));
+        scene.win(bid(leads, &election, "leader"));
+        for place in 0..30 {
+            scene.wait(bid(waits, &election, &format!("w{place}")));
+        }
+    }
+    scene.pass_ms(2000);
+    let mut turns = 0;
+    while scene.expire().more {
+        turns += 1;
+        assert!(scene.events.len() <= 60, "{} at once", scene.events.len());
+    }
+    assert!(turns >= 9 && scene.leaders("e0").is_empty(), "{turns}");
+}
+
+#[test]
+fn sessions_end_however_many_elections_are_due() {
+    let mut scene = Scene::with_limits(Limits { ended_at_once_max: 10, ..Limits::STANDARD });
+    let open = OpenSession { ttl_ms: 60_000, lock_delay_ms: 2000, ..OpenSession::default() };
+    let (holds, brief) = (scene.open_as(open).expect("opened"), scene.open(1000));
+    for number in 0..100 {
+        let election = format!("e{number}");
+        let token = scene.win(bid(holds, &election, "a"));
+        scene.ask(Command::Evict(Evict { election, token, reason: String::new() })).expect("evicted");
+    }
+    scene.pass_ms(2000);
+    assert_eq!(scene.expire().sessions, 1);
+    assert_eq!(scene.keep_alive(&[holds, brief]), [brief]);
+    while scene.expire().more {}
+    assert!(scene.look("e99").reservations.is_empty());
+}
+
 /// C62, and that whoever lives behind very many who do not is not kept waiting by them, nor anybody else.
 #[test]
 fn very_many_who_wait_no_more_are_passed_by_in_pieces() {

@@ -73,22 +73,25 @@ impl Room<'_> {
         if self.election.seats != seats {
             return Err(Refusal::SeatsDiffer(self.election.seats));
         }
-        self.end_former(&bid.identity);
         if self.has_moved_on(&bid.identity, bid.session) {
             return Ok(self.in_line(&bid.identity));
         }
-        if let Some(at) = self.election.holders.iter().position(|it| it.identity == bid.identity) {
+        let holds = self.election.holders.iter().position(|it| it.identity == bid.identity);
+        if let Some(at) = holds.filter(|at| self.sessions.live(self.election.holders[*at].session).is_some()) {
             return self.claim_again(at, bid);
         }
-        let before = self.election.line.find(&bid.identity).map(Candidate::size);
+        // A seat or place that it has by a session which is ending counts as one that it leaves.
+        let waits = self.election.line.find(&bid.identity);
+        let before = holds.map(|at| self.election.holders[at].size()).or(waits.map(Candidate::size));
         let candidate = candidate(bid);
         self.sessions.check_candidate(before.unwrap_or(0), candidate.size(), self.limits)?;
-        let waits = before.is_some();
-        if !waits && self.election.line.len() >= self.limits.line_len_max {
+        if waits.is_none() && self.election.line.len() >= self.limits.line_len_max {
             return Err(Refusal::limit("candidates in one line", self.limits.line_len_max));
         }
         self.rise_above(bid.seen, self.incarnation.saturating_add(SEEN_ABOVE_MAX))?;
-        if bid.only_if_free && !waits && !self.is_free(&candidate) {
+        // Nothing is refused from here on: a refusal has changed nothing.
+        self.end_former(&bid.identity);
+        if bid.only_if_free && self.election.line.find(&bid.identity).is_none() && !self.is_free(&candidate) {
             return Ok(self.in_line(&bid.identity));
         }
         let first = self.first();
@@ -126,20 +129,24 @@ impl Room<'_> {
     fn has_moved_on(&self, identity: &str, session: u64) -> bool {
         let holds = self.election.holders.iter().find(|it| it.identity == identity).map(|it| it.session);
         let now = holds.or_else(|| self.election.line.find(identity).map(|it| it.session));
+        // One that is ending keeps nothing.
+        let now = now.filter(|it| self.sessions.live(*it).is_some());
         now.is_some_and(|now| now != session && self.sessions.is_before(session, now))
     }
 
-    /// With the same session it is the same leadership. With a newer one it is another process: what the former one has said, a resignation or a write under the fence, may still arrive, and must
-    /// not be taken for this one's.
+    /// With the same session it is the same leadership. With a newer one it is another process, with a bid of its own: what the former one has said, a resignation or a write under the fence, may
+    /// still arrive, and must not be taken for this one's.
     fn claim_again(&mut self, at: usize, bid: &Campaign) -> Result<Reply, Refusal> {
-        let token = if self.election.holders[at].session == bid.session {
-            self.election.holders[at].token
-        } else {
-            self.rise_above(bid.seen, self.incarnation.saturating_add(SEEN_ABOVE_MAX))?;
-            let former = self.end_leadership(at, "came back with another session");
-            self.sessions.attach_candidate(bid.session, self.name, &former.identity, former.size());
-            self.begin_leadership(Holder { session: bid.session, ..former })
-        };
+        let former = &self.election.holders[at];
+        if former.session == bid.session {
+            return Ok(self.granted(former.token, bid.session));
+        }
+        let candidate = candidate(bid);
+        self.sessions.check_candidate(former.size(), candidate.size(), self.limits)?;
+        self.rise_above(bid.seen, self.incarnation.saturating_add(SEEN_ABOVE_MAX))?;
+        self.end_leadership(at, "came back with another session");
+        self.sessions.attach_candidate(candidate.session, self.name, &candidate.identity, candidate.size());
+        let token = self.begin_leadership(candidate);
         Ok(self.granted(token, bid.session))
     }
 
@@ -224,7 +231,7 @@ impl Room<'_> {
     }
 
     /// The one place where a leadership ends.
-    fn end_leadership(&mut self, at: usize, reason: &str) -> Holder {
+    fn end_leadership(&mut self, at: usize, reason: &str) {
         let holder = self.election.holders.remove(at);
         self.sessions.detach_candidate(holder.session, self.name, &holder.identity, holder.size());
         self.journal.advance();
@@ -239,7 +246,6 @@ impl Room<'_> {
         };
         self.election.records().remember(past.clone(), self.limits.records_max);
         self.journal.tell(Change::Ended(Box::new(Ended { election: String::from(&**self.name), past })));
-        holder
     }
 
     fn reserve(&mut self, to: &str, until: Time) {
@@ -257,9 +263,9 @@ impl Room<'_> {
     fn give_away(&mut self, names: [&str; 2]) {
         let at = self.stamp.at;
         self.election.reservations.retain(|it| Time::from_nanos(it.until_ns) > at);
-        let mut dead = 0;
+        let (mut names, mut dead) = (names.map(String::from), 0);
         loop {
-            let next = match self.kept_for(names) {
+            let next = match self.kept_for([&names[0], &names[1]]) {
                 Some((index, identity)) => {
                     self.election.reservations.remove(index);
                     identity
@@ -274,7 +280,10 @@ impl Room<'_> {
                             break;
                         }
                         dead += 1;
-                        self.take_out(&identity);
+                        // A seat may be kept for another of that name, who stood behind.
+                        if let Some(name) = self.take_out(&identity) {
+                            names = [identity, name];
+                        }
                         continue;
                     }
                     identity
@@ -304,24 +313,18 @@ impl Room<'_> {
     /// The candidate is seated.
     fn seat(&mut self, identity: &str) {
         let candidate = self.election.line.leave(identity).expect("it was found in line");
-        self.begin_leadership(Holder {
-            identity: candidate.identity,
-            name: candidate.name,
-            value: candidate.value,
-            priority: candidate.priority,
-            session: candidate.session,
-            tenure_ms_min: candidate.tenure_ms_min,
-            ..Holder::default()
-        });
+        self.begin_leadership(candidate);
     }
 
     /// The one place where a leadership begins. Answers its token.
-    fn begin_leadership(&mut self, holder: Holder) -> u64 {
+    fn begin_leadership(&mut self, candidate: Candidate) -> u64 {
         let term = self.journal.advance();
         assert!(term <= TERM_MAX, "the store stops before its revisions do not fit");
         let token = u64::from(self.incarnation.max(self.election.incarnation)) << TERM_BITS | term;
         let (since_ns, since_wall_ms) = (self.stamp.at.as_nanos(), self.stamp.wall_ms);
-        let holder = Holder { token, since_ns, since_wall_ms, wish: None, ..holder };
+        let Candidate { identity, name, value, priority, session, tenure_ms_min, arrival: _ } = candidate;
+        let holder =
+            Holder { identity, name, token, value, priority, session, since_ns, since_wall_ms, tenure_ms_min, wish: None };
         let elected = Elected { election: String::from(&**self.name), holder: holder.clone() };
         self.journal.tell(Change::Elected(Box::new(elected)));
         // Nearly always the only one: room for four would be most of what an election costs.
