@@ -99,7 +99,7 @@ pub struct Range {
     /// So many at most; 0 for the limit.
     #[prost(uint64, tag = "2")]
     pub limit: u64,
-    /// As they were at this revision; 0 for now. As far back as events are kept.
+    /// As they were at this revision; 0 for now. As far back as events are kept. Of a key whose children have come or gone since, nothing is known of those ([`Item::children`]).
     #[prost(uint64, tag = "3")]
     pub revision: u64,
     /// Without values.
@@ -116,7 +116,7 @@ pub struct Range {
     /// without its grandchildren.
     #[prost(bytes = "bytes", tag = "7")]
     pub separator: Bytes,
-    /// If not empty: only what comes behind it, the last key or branch of the page before. The separator still counts behind the span's start.
+    /// If not empty: only what comes behind it, the last key or branch of the page before: the greater of the two. The separator still counts behind the span's start.
     #[prost(bytes = "bytes", tag = "8")]
     pub after: Bytes,
 }

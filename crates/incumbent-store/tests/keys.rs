@@ -112,6 +112,66 @@ fn children_are_read_without_their_children() {
     assert_eq!(read(&scene, "/a/", 0, revision), expected, "also as it was");
 }
 
+/// As Consul's users make folders.
+#[test]
+fn a_key_that_ends_in_the_separator_is_paged_past_like_any_other() {
+    let mut scene = Scene::new();
+    for key in ["a/", "a/1", "a/2/", "a/2/x", "a/3"] {
+        scene.put(key, "").expect("written");
+    }
+    let (mut pages, mut after, mut more) = (vec![], Bytes::new(), true);
+    while more {
+        let asked = Range { separator: "/".into(), limit: 1, after: after.clone(), ..span(Span::prefix("a/")) };
+        let page = scene.range(asked).expect("read");
+        after = page.items.iter().map(|it| it.key.clone()).chain(page.branches).next().expect("one");
+        pages.push(String::from_utf8(after.to_vec()).expect("text"));
+        more = page.more;
+    }
+    assert_eq!(pages, ["a/", "a/1", "a/2/", "a/3"]);
+}
+
+#[test]
+fn branches_count_in_the_answer_to_a_transaction_like_keys() {
+    let fill = |limits| {
+        let mut scene = Scene::with_limits(limits);
+        for key in ["a/1", "b/1", "c", "d"] {
+            scene.put(key, "").expect("written");
+        }
+        scene
+    };
+    let read = || Act::Read(Range { separator: "/".into(), ..span(Span::all()) });
+    // Two keys of one byte and two branches of two.
+    let mut scene = fill(Limits { answer_bytes_max: 11, ..Limits::STANDARD });
+    scene.transact(vec![], vec![read()], vec![]).expect("six bytes");
+    assert!(matches!(scene.transact(vec![], vec![read(), read()], vec![]), Err(Refusal::Limit { max: 11, .. })));
+    let mut scene = fill(Limits { answer_items_max: 7, ..Limits::STANDARD });
+    scene.transact(vec![], vec![read()], vec![]).expect("four of them");
+    assert!(matches!(scene.transact(vec![], vec![read(), read()], vec![]), Err(Refusal::Limit { max: 7, .. })));
+}
+
+#[test]
+fn a_read_of_the_past_does_not_show_the_children_of_now() {
+    let mut scene = Scene::new();
+    let child = |name: &str| Command::Put(Put { parent_len: 1, ..put(name, "") });
+    scene.put("p", "1").expect("written");
+    scene.ask(child("p/1")).expect("written");
+    let revision = scene.store.revision();
+    let at = |scene: &Scene, revision| {
+        let item = scene.range(Range { revision, ..span(Span::key("p")) }).expect("kept").items.pop().expect("there");
+        (item.value.clone(), item.children, item.named, item.children_changes, item.children_changed)
+    };
+    scene.put("other", "").expect("written");
+    assert_eq!(at(&scene, revision), ("1".into(), 1, 0, 1, revision), "nothing has changed since");
+    scene.ask(child("p/2")).expect("written");
+    assert_eq!(at(&scene, revision), ("1".into(), 0, 0, 0, 0), "not two");
+    // Nor those that it had when it was written since.
+    scene.put("p", "2").expect("written");
+    assert_eq!(at(&scene, revision), ("1".into(), 0, 0, 0, 0));
+    let now = scene.store.revision();
+    assert_eq!(at(&scene, now), at(&scene, 0));
+    assert_eq!(at(&scene, 0).1, 2);
+}
+
 #[test]
 fn a_transaction_can_give_itself_up() {
     let mut scene = Scene::new();

@@ -6,7 +6,7 @@ use core::cmp::Ordering;
 use prost::bytes::Bytes;
 
 use super::Visits;
-use super::draft::{Draft, spend};
+use super::draft::{Draft, Space};
 use super::item::Item;
 use super::transaction::{
     Act, ActAnswer, ActResult, Against, Comparison, Delete, Guard, Operation, Put, Transacted, Transaction,
@@ -29,7 +29,7 @@ impl Store {
     }
 
     pub(crate) fn delete(&mut self, stamp: Stamp, delete: &Delete) -> Result<Reply, Refusal> {
-        self.draft(stamp, |work| work.draft.delete(delete, &mut work.answer_bytes, &mut work.visits)).map(Reply::Deleted)
+        self.draft(stamp, |work| work.draft.delete(delete, &mut work.space, &mut work.visits)).map(Reply::Deleted)
     }
 
     pub(crate) fn transact(&mut self, stamp: Stamp, transaction: &Transaction) -> Result<Reply, Refusal> {
@@ -65,9 +65,9 @@ impl Store {
     fn draft<T>(&mut self, stamp: Stamp, act: impl FnOnce(&mut Work<'_>) -> Result<T, Refusal>) -> Result<T, Refusal> {
         let revision = self.journal.revision() + 1;
         let draft = Draft::new(&mut self.keys, &mut self.sessions, &self.limits, stamp, revision);
-        let answer_bytes = self.limits.answer_bytes_max;
         let (elections, limits) = (&self.elections, &self.limits);
-        let mut work = Work { draft, elections, limits, at: stamp.at, answer_bytes, visits: Visits::of_command(limits) };
+        let mut work =
+            Work { draft, elections, limits, at: stamp.at, space: Space::new(limits), visits: Visits::of_command(limits) };
         let done = act(&mut work);
         let draft = work.draft;
         match done {
@@ -89,8 +89,7 @@ struct Work<'a> {
     elections: &'a Elections,
     limits: &'a Limits,
     at: Time,
-    /// What the answer may still hold.
-    answer_bytes: usize,
+    space: Space,
     visits: Visits,
 }
 
@@ -110,13 +109,17 @@ impl Work<'_> {
         let answer = match act {
             Act::Put(put) => {
                 let written = self.draft.put(put, &mut self.visits)?;
-                spend(&mut self.answer_bytes, written.previous.as_ref().map_or(0, |it| it.size()), self.limits)?;
+                if let Some(previous) = &written.previous {
+                    self.space.spend(1, previous.size())?;
+                }
                 ActAnswer::Written(written)
             }
-            Act::Delete(delete) => ActAnswer::Deleted(self.draft.delete(delete, &mut self.answer_bytes, &mut self.visits)?),
+            Act::Delete(delete) => ActAnswer::Deleted(self.draft.delete(delete, &mut self.space, &mut self.visits)?),
             Act::Read(range) => {
                 let items: Items = self.draft.keys.read_now(range, self.limits, &mut self.visits)?;
-                spend(&mut self.answer_bytes, items.items.iter().map(Item::size).sum(), self.limits)?;
+                let branches: usize = items.branches.iter().map(Bytes::len).sum();
+                let told = items.items.len() + items.branches.len();
+                self.space.spend(told, items.items.iter().map(Item::size).sum::<usize>() + branches)?;
                 ActAnswer::Read(items)
             }
             Act::Transact(nested) => ActAnswer::Transacted(self.transact(nested)?),

@@ -191,13 +191,13 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    pub(crate) fn delete(&mut self, delete: &Delete, answer_bytes: &mut usize, visits: &mut Visits) -> Result<Deleted, Refusal> {
+    pub(crate) fn delete(&mut self, delete: &Delete, space: &mut Space, visits: &mut Visits) -> Result<Deleted, Refusal> {
         let span = delete.span.as_ref().ok_or_else(|| Refusal::malformed("a span of keys is missing"))?;
         // One more than may be, so that too many are found out.
         let found: Vec<Item> = self.keys.within(span).take(self.limits.deleted_max + 1).cloned().collect();
         visits.spend_deleted(found.len())?;
         if delete.wants_previous {
-            spend(answer_bytes, found.iter().map(Item::size).sum(), self.limits)?;
+            space.spend(found.len(), found.iter().map(Item::size).sum())?;
         }
         // Backwards, so that children go before their parents, and a parent that goes too need not be counted on.
         for item in found.iter().rev() {
@@ -242,10 +242,25 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Takes so much from what an answer may still hold.
-pub(crate) fn spend(left: &mut usize, bytes: usize, limits: &Limits) -> Result<(), Refusal> {
-    *left = left.checked_sub(bytes).ok_or_else(|| Refusal::limit("bytes in an answer", limits.answer_bytes_max))?;
-    Ok(())
+/// What an answer to all of a request may still hold.
+pub(crate) struct Space {
+    items: usize,
+    bytes: usize,
+    limits: Limits,
+}
+
+impl Space {
+    pub(crate) fn new(limits: &Limits) -> Space {
+        Space { items: limits.answer_items_max, bytes: limits.answer_bytes_max, limits: *limits }
+    }
+
+    /// Takes so many keys or branches, and so many bytes of them.
+    pub(crate) fn spend(&mut self, items: usize, bytes: usize) -> Result<(), Refusal> {
+        let (items_max, bytes_max) = (self.limits.answer_items_max, self.limits.answer_bytes_max);
+        self.items = self.items.checked_sub(items).ok_or_else(|| Refusal::limit("keys in an answer", items_max))?;
+        self.bytes = self.bytes.checked_sub(bytes).ok_or_else(|| Refusal::limit("bytes in an answer", bytes_max))?;
+        Ok(())
+    }
 }
 
 /// The parent's key.

@@ -35,7 +35,7 @@ pub struct Item {
     /// See `created_wall_ms`.
     #[prost(uint64, tag = "10")]
     pub modified_wall_ms: u64,
-    /// So many children it has.
+    /// So many children it has. What is known of children is no part of a key's history: in a read of the past it is 0, all of it, if a child has come or gone since.
     #[prost(uint64, tag = "11")]
     pub children: u64,
     /// So many sequential children were named, ever.
@@ -53,6 +53,11 @@ impl Item {
     /// What it counts for in limits and answers, in bytes.
     pub fn size(&self) -> usize {
         self.key.len() + self.value.len()
+    }
+
+    /// What is known of its children is of a later time.
+    pub(crate) fn forget_children(&mut self) {
+        (self.children, self.named, self.children_changes, self.children_changed) = (0, 0, 0, 0);
     }
 
     /// Its parent's key, if it is a child.

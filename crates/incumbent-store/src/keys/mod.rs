@@ -145,7 +145,11 @@ impl Keys {
                 None => drop(past.remove(key)),
             }
         }
-        answer(&past, span, asked, limits, visits)
+        let mut answer = answer(&past, span, asked, limits, visits)?;
+        for item in answer.items.iter_mut().filter(|it| it.children_changed > asked.revision) {
+            item.forget_children();
+        }
+        Ok(answer)
     }
 }
 
@@ -243,10 +247,19 @@ fn behind<'a>(
     if span.is_one() || after < &span.start[..] {
         return Some(items.from(Bound::Included(&span.start)));
     }
-    let is_branch = !separator.is_empty() && after.ends_with(separator);
+    // A key may end in the separator, too: it is one that the span begins with.
+    let is_branch = branch_len(span, after, separator) == Some(after.len());
     let start = if is_branch { successor(after) } else { [after, &[0]].concat().into() };
     // Nothing comes behind a branch of the last byte there is.
     if *start == [0] { None } else { Some(items.from(Bound::Included(&start))) }
+}
+
+/// How much of a key is the branch that it is in: up to the separator, behind what the span begins with, and with it.
+fn branch_len(span: &Span, key: &[u8], separator: &[u8]) -> Option<usize> {
+    let base = span.start.len();
+    let name = key.get(base..)?;
+    let at = if separator.is_empty() { None } else { name.windows(separator.len()).position(|it| it == separator) };
+    Some(base + at? + separator.len())
 }
 
 /// Through a span in order, past the branches that a separator makes.
@@ -268,14 +281,8 @@ impl<'a> Iterator for Walk<'a> {
 
     fn next(&mut self) -> Option<Step<'a>> {
         let (key, item) = self.rest.as_mut()?.next().filter(|(key, _)| self.span.contains(key))?;
-        let base = self.span.start.len();
-        let name = key.get(base..).unwrap_or_default();
-        let branch = match self.separator {
-            [] => None,
-            separator => name.windows(separator.len()).position(|it| it == separator),
-        };
-        let Some(at) = branch else { return Some(Step::Item(item)) };
-        let branch = key.slice(..base + at + self.separator.len());
+        let Some(len) = branch_len(self.span, key, self.separator) else { return Some(Step::Item(item)) };
+        let branch = key.slice(..len);
         self.rest = behind(self.items, self.span, &branch, self.separator);
         Some(Step::Branch(branch))
     }
