@@ -127,7 +127,7 @@ pub struct OpenSession {
     /// It ends when it has not been heard of for so long.
     #[prost(uint64, tag = "2")]
     pub ttl_ms: u64,
-    /// Whose it is, for people. Of a guest's session the store says `guest/owner`.
+    /// Whose it is, for people. Of a guest's session the store says `guest/owner`, and `/owner` of one that is no guest's, if there is a slash in it.
     #[prost(string, tag = "3")]
     pub owner: String,
     /// It wishes to end when its connection is closed by the other side. Kept for the server, which then asks for [`EndSession`]. Until [`Bind`] says otherwise it is

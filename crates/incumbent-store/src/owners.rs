@@ -12,14 +12,14 @@ use crate::keys::transaction::{Act, Operation, Put, Transaction};
 use crate::refusal::Refusal;
 use crate::store::Store;
 
-/// The owner of what a guest opens. Names of guests have no slash in them.
+/// The owner of what a guest opens. Names of guests have no slash in them, so what is nobody's has none before its first slash: it must not pass for a guest's.
 pub(crate) fn owned_by(guest: &str, owner: &str) -> String {
-    if guest.is_empty() { owner.into() } else { format!("{guest}/{owner}") }
+    if guest.is_empty() && !owner.contains('/') { owner.into() } else { format!("{guest}/{owner}") }
 }
 
 /// The guest that has opened what has this owner, if it was one.
 pub(crate) fn guest_of(owner: &str) -> Option<&str> {
-    owner.split_once('/').map(|(guest, _)| guest)
+    owner.split_once('/').map(|(guest, _)| guest).filter(|it| !it.is_empty())
 }
 
 pub(crate) fn is_owned_by(owner: &str, guest: &str) -> bool {

@@ -39,6 +39,23 @@ fn a_session_says_whose_it_is() {
 }
 
 #[test]
+fn what_nobody_has_opened_does_not_pass_for_a_guests() {
+    let limits = Limits { sessions_per_guest_max: 1, ..Limits::STANDARD };
+    let mut scene = Scene::with_limits(limits);
+    for (owner, told) in [("blue/web-1", "/blue/web-1"), ("/web-1", "//web-1"), ("web-1", "web-1")] {
+        let open = OpenSession { ttl_ms: 1000, owner: owner.into(), ..OpenSession::default() };
+        let session = scene.open_as(open.clone()).expect("opened");
+        assert_eq!(scene.open_as(OpenSession { session, ..open }), Ok(session), "the same again");
+        let Ok(Answer::Session(view)) = scene.store.query(&Query::Session(session)) else { panic!("there") };
+        assert_eq!(view.owner, told);
+        let end = Command::EndSession(EndSession { session, ..EndSession::default() });
+        assert_eq!(ask_as(&mut scene, "blue", end), Err(Refusal::SessionGone(session)));
+    }
+    // Nor does it count for that guest.
+    open_as(&mut scene, "blue");
+}
+
+#[test]
 fn a_session_of_another_is_one_that_is_gone() {
     let mut scene = Scene::new();
     let session = open_as(&mut scene, "blue");
