@@ -1,7 +1,7 @@
 //! What clients' requests came to: so that a request which is repeated, because its answer was lost, is applied once (C76).
 //!
-//! The memory is bounded twice. Of one client only the last outcomes are kept; of all clients only so many, and whoever has the most of them loses the one that was silent for
-//! longest: a guest that introduces clients without end makes room for them among its own. Whoever repeats what has been forgotten
+//! The memory is bounded three times. Of one client only the last outcomes are kept; of all clients only so many, and so many bytes of outcomes, and whoever has the most of them loses the one
+//! that was silent for longest: a guest that introduces clients without end makes room for them among its own. Whoever repeats what has been forgotten
 //! is told so ([`Refusal::Forgotten`]) and never taken for somebody new: numbers of clients are given by the store, each once.
 
 use alloc::boxed::Box;
@@ -20,10 +20,21 @@ use crate::tree::Tree;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Clients {
     clients: Tree<u64, Arc<Client>>,
-    /// Those of each guest by when they were last heard of (see [`Client::used`]); the first is forgotten first. No guest is without any.
-    by_use: Tree<Box<str>, Tree<(u64, u64), ()>>,
+    /// None is without any client.
+    guests: Tree<Box<str>, Guest>,
     /// Counts uses.
     uses: u64,
+    /// What all of them count for.
+    bytes: usize,
+}
+
+/// What is known of all clients of one guest.
+#[derive(Clone, Debug, Default)]
+struct Guest {
+    /// By when they were last heard of (see [`Client::used`]); the first is forgotten first.
+    by_use: Tree<(u64, u64), ()>,
+    /// What they count for.
+    bytes: usize,
 }
 
 /// One client.
@@ -39,6 +50,13 @@ pub(crate) struct Client {
     pub(crate) outcomes: BTreeMap<u64, Kept>,
 }
 
+impl Client {
+    /// What it counts for.
+    fn bytes(&self) -> usize {
+        Limits::CLIENT_BYTES + self.outcomes.values().map(Kept::bytes).sum::<usize>()
+    }
+}
+
 /// What came of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Kept {
@@ -46,6 +64,12 @@ pub(crate) struct Kept {
     pub(crate) outcome: Box<[u8]>,
     /// A digest of what was asked; 0 if that was not noted, as in snapshots of before.
     pub(crate) command: u64,
+}
+
+impl Kept {
+    fn bytes(&self) -> usize {
+        Limits::OUTCOME_BYTES + self.outcome.len()
+    }
 }
 
 impl Clients {
@@ -61,20 +85,33 @@ impl Clients {
     pub(crate) fn introduce(&mut self, id: u64, guest: &str, limits: &Limits) {
         self.uses += 1;
         self.restore(id, Client { guest: guest.into(), used: self.uses, ..Client::default() });
-        while self.clients.len() > limits.clients_max {
-            // Guests are few, as each has a token in a file.
-            let size = |of: &Tree<(u64, u64), ()>| (of.len(), Reverse(of.first().map(|(it, ())| *it)));
-            let Some((guest, of)) = self.by_use.iter().max_by_key(|(_, of)| size(of)) else { break };
-            let (guest, Some((&(used, silent), ()))) = (guest.clone(), of.first()) else { break };
-            note_silence(&mut self.by_use, &guest, used, silent);
-            self.clients.remove(&silent);
-        }
+        self.make_room(limits);
+    }
+
+    /// Forgets clients until what is left is not too much.
+    fn make_room(&mut self, limits: &Limits) {
+        while self.clients.len() > limits.clients_max && self.forget_one(|it| it.by_use.len()) {}
+        while self.bytes > limits.outcomes_bytes_max && self.forget_one(|it| it.bytes) {}
+    }
+
+    /// Forgets the client that was silent for longest, of the guest that has the most. False if there is none.
+    fn forget_one(&mut self, most: fn(&Guest) -> usize) -> bool {
+        // Guests are few, as each has a token in a file.
+        let size = |it: &Guest| (most(it), Reverse(it.by_use.first().map(|(it, ())| *it)));
+        let Some((guest, of)) = self.guests.iter().max_by_key(|(_, it)| size(it)) else { return false };
+        let (guest, Some((&(used, silent), ()))) = (guest.clone(), of.by_use.first()) else { return false };
+        let bytes = self.clients.remove(&silent).map_or(0, |(_, client)| client.bytes());
+        self.bytes -= bytes;
+        note_silence(&mut self.guests, &guest, used, silent, bytes);
+        true
     }
 
     /// Puts a client where it was.
     pub(crate) fn restore(&mut self, id: u64, client: Client) {
         self.uses = self.uses.max(client.used);
-        note_use(&mut self.by_use, &client.guest, client.used, id);
+        let bytes = client.bytes();
+        self.bytes += bytes;
+        note_use(&mut self.guests, &client.guest, client.used, id, bytes);
         self.clients.insert(id, Arc::new(client));
     }
 
@@ -87,15 +124,18 @@ impl Clients {
         let forgotten = || Outcome::of(&Err(Refusal::Forgotten), 0);
         let Some(client) = known else { return Some(forgotten()) };
         self.uses += 1;
-        note_silence(&mut self.by_use, &client.guest, client.used, id);
+        let before = client.bytes();
+        note_silence(&mut self.guests, &client.guest, client.used, id, before);
         client.used = self.uses;
-        note_use(&mut self.by_use, &client.guest, client.used, id);
         // A client that says it has the answer to this very request, and repeats it, has lost count: what it asks may have happened.
         let answered = answered.min(sequence.saturating_sub(1));
         if answered > client.floor {
             client.outcomes = client.outcomes.split_off(&(answered + 1));
             client.floor = answered;
         }
+        let after = client.bytes();
+        note_use(&mut self.guests, &client.guest, client.used, id, after);
+        self.bytes = self.bytes - before + after;
         match client.outcomes.get(&sequence) {
             Some(kept) if kept.command != 0 && kept.command != command => {
                 Some(Outcome::of(&Err(Refusal::NumberUsed(sequence)), 0))
@@ -112,30 +152,39 @@ impl Clients {
         if outcome.encoded_len() > limits.outcome_len_max {
             outcome = Outcome::of(&Err(Refusal::AnswerDropped(outcome.revision)), outcome.revision);
         }
+        let before = client.bytes();
         client.outcomes.insert(sequence, Kept { outcome: outcome.encode_to_vec().into(), command });
         while client.outcomes.len() > limits.outcomes_max {
             let Some((oldest, _)) = client.outcomes.pop_first() else { break };
             client.floor = oldest;
         }
+        let after = client.bytes();
+        self.bytes = self.bytes - before + after;
+        if let Some((_, of)) = self.guests.find_mut(&client.guest) {
+            of.bytes = of.bytes - before + after;
+        }
+        self.make_room(limits);
     }
 }
 
-fn note_use(by_use: &mut Tree<Box<str>, Tree<(u64, u64), ()>>, guest: &str, used: u64, id: u64) {
-    match by_use.find_mut(guest) {
+fn note_use(guests: &mut Tree<Box<str>, Guest>, guest: &str, used: u64, id: u64, bytes: usize) {
+    match guests.find_mut(guest) {
         Some((_, of)) => {
-            of.insert((used, id), ());
+            of.by_use.insert((used, id), ());
+            of.bytes += bytes;
         }
         None => {
-            by_use.insert(guest.into(), Tree::from_iter([((used, id), ())]));
+            guests.insert(guest.into(), Guest { by_use: Tree::from_iter([((used, id), ())]), bytes });
         }
     }
 }
 
-fn note_silence(by_use: &mut Tree<Box<str>, Tree<(u64, u64), ()>>, guest: &str, used: u64, id: u64) {
-    if let Some((_, of)) = by_use.find_mut(guest) {
-        of.remove(&(used, id));
-        if of.is_empty() {
-            by_use.remove(guest);
+fn note_silence(guests: &mut Tree<Box<str>, Guest>, guest: &str, used: u64, id: u64, bytes: usize) {
+    if let Some((_, of)) = guests.find_mut(guest) {
+        of.by_use.remove(&(used, id));
+        of.bytes -= bytes;
+        if of.by_use.is_empty() {
+            guests.remove(guest);
         }
     }
 }
@@ -249,6 +298,39 @@ mod tests {
             (5, 4, 1),
             "whose was silent for longest"
         );
+    }
+
+    #[test]
+    fn outcomes_have_so_many_bytes_in_all_and_the_guest_that_has_most_of_them_loses_a_client() {
+        let one = Outcome::of(&Ok(Reply::Done(7)), 7);
+        let each = Limits::OUTCOME_BYTES + one.encoded_len();
+        // Five clients and six outcomes.
+        let limits = Limits { clients_max: 10, outcomes_bytes_max: 5 * Limits::CLIENT_BYTES + 6 * each, ..Limits::STANDARD };
+        let mut clients = Clients::default();
+        for (id, guest) in [(1, "modest"), (2, "modest"), (3, "greedy"), (4, "greedy"), (5, "third")] {
+            clients.introduce(id, guest, &limits);
+        }
+        let ask = |clients: &mut Clients, id, guest: &str, sequence, answered| {
+            assert_eq!(clients.look_up(id, guest, sequence, answered, 5), None, "{id}");
+            clients.remember(id, sequence, 5, one.clone(), &limits);
+        };
+        ask(&mut clients, 1, "modest", 1, 0);
+        ask(&mut clients, 3, "greedy", 1, 0);
+        for sequence in 1..=4 {
+            ask(&mut clients, 4, "greedy", sequence, 0);
+        }
+        assert_eq!(clients.bytes, limits.outcomes_bytes_max);
+        // What it has the answers to is not kept, so there is room; and what is known of it is the same after a snapshot.
+        ask(&mut clients, 4, "greedy", 5, 1);
+        let mut restored = Clients::default();
+        clients.iter().for_each(|(id, client)| restored.restore(id, client.clone()));
+        for clients in [&mut clients, &mut restored] {
+            assert_eq!((clients.len(), clients.bytes), (5, limits.outcomes_bytes_max));
+            // The guest with most bytes loses the one that was silent for longest.
+            ask(clients, 1, "modest", 2, 0);
+            assert!(clients.iter().map(|(id, _)| id).eq([1, 2, 4, 5]));
+            assert_eq!(clients.bytes, 4 * Limits::CLIENT_BYTES + 6 * each);
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 use prost::bytes::Bytes;
 
 use crate::keys::transaction::{Delete, Put, Transaction};
+use crate::limits::Limits;
 
 /// A command, and whose it is.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
@@ -309,6 +310,13 @@ pub struct Wish {
     /// Who wants it, for the record.
     #[prost(string, tag = "4")]
     pub by: String,
+}
+
+impl Wish {
+    /// What it counts for in limits, in bytes.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        Limits::WISH_BYTES + self.to.len() + self.by.len()
+    }
 }
 
 /// What a holder may be asked to do.

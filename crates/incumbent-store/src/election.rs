@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use prost::bytes::Bytes;
 
 use crate::command::Wish;
+use crate::limits::Limits;
 
 /// One who leads.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
@@ -44,9 +45,14 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// What it counts for in limits and answers, in bytes.
+    /// What it counts for in answers, in bytes.
     pub fn size(&self) -> usize {
         self.identity.len() + self.name.len() + self.value.len()
+    }
+
+    /// What it counts for in limits, in bytes.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        Limits::CANDIDACY_BYTES + self.size() + self.wish.as_deref().map_or(0, Wish::kept_bytes)
     }
 }
 
@@ -78,8 +84,8 @@ pub struct Candidate {
 
 impl Candidate {
     /// What it counts for in limits, in bytes; the same once it leads.
-    pub fn size(&self) -> usize {
-        self.identity.len() + self.name.len() + self.value.len()
+    pub(crate) fn kept_bytes(&self) -> usize {
+        Limits::CANDIDACY_BYTES + self.identity.len() + self.name.len() + self.value.len()
     }
 }
 
@@ -146,6 +152,13 @@ pub struct Reservation {
     /// Until when, in cluster time. Then it is anybody's.
     #[prost(uint64, tag = "2")]
     pub until_ns: u64,
+}
+
+impl Reservation {
+    /// What it counts for in limits, in bytes.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        Limits::RESERVATION_BYTES + self.to.len()
+    }
 }
 
 /// All that is known of an election.

@@ -26,7 +26,7 @@ pub struct Limits {
     pub line_len_max: usize,
     /// So many seats in one election.
     pub seats_max: u32,
-    /// So many bytes in the identities, names and values of all who lead or wait.
+    /// So many bytes in the identities, names, values and wishes of all who lead or wait and in the names that seats are kept for, with some for each.
     pub candidacies_bytes_max: usize,
     /// So many bytes in all leaderships that have ended, with some for each. Elections that were deserted long ago are forgotten for it, then the oldest of the election whose leadership ends.
     pub past_bytes_max: usize,
@@ -38,6 +38,8 @@ pub struct Limits {
     pub keys_bytes_max: usize,
     /// So many clients whose requests are remembered. Of the guest that has the most, the one that was silent for longest is forgotten.
     pub clients_max: usize,
+    /// So many bytes in all outcomes that are remembered, with some for each and for each client. Of the guest that has the most of them, the client that was silent for longest is forgotten.
+    pub outcomes_bytes_max: usize,
     /// So many outcomes are remembered of one client.
     pub outcomes_max: usize,
     /// An outcome that is longer than this, in bytes, is remembered without its answer.
@@ -87,6 +89,7 @@ impl Limits {
         keys_max: 16_000_000,
         keys_bytes_max: 4 * 1024 * 1024 * 1024,
         clients_max: 200_000,
+        outcomes_bytes_max: 256 * 1024 * 1024,
         outcomes_max: 256,
         outcome_len_max: 1024,
         kept_alive_max: 10_000,
@@ -103,6 +106,16 @@ impl Limits {
         ended_at_once_max: 1_000,
     };
 
+    /// What one who leads or waits counts for beside its texts: what it takes to keep it, about. Many short ones must count, too.
+    pub const CANDIDACY_BYTES: usize = 400;
+    /// The same for a wish.
+    pub const WISH_BYTES: usize = 64;
+    /// The same for a seat that is kept.
+    pub const RESERVATION_BYTES: usize = 50;
+    /// The same for a client whose requests are remembered. To remember an outcome takes no more than a few clients, so no request makes many be forgotten.
+    pub const CLIENT_BYTES: usize = 256;
+    /// The same for an outcome.
+    pub const OUTCOME_BYTES: usize = 64;
     /// The shortest ttl of a session. Shorter ones are lost to a busy machine.
     pub const TTL_MS_MIN: u64 = 100;
     /// The longest: etcd's.

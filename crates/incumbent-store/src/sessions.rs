@@ -273,14 +273,9 @@ impl Sessions {
         self.candidacies_bytes = self.candidacies_bytes - before + after;
     }
 
-    /// Refuses one that counts for so much, in place of one that counted for so much before, if it is too much for all.
-    pub(crate) fn check_candidate(&self, before: usize, after: usize, limits: &Limits) -> Result<(), Refusal> {
-        let max = limits.candidacies_bytes_max;
-        // What is no longer than before makes nothing worse.
-        if after > before && self.candidacies_bytes - before + after > max {
-            return Err(Refusal::limit("bytes in all who lead or wait", max));
-        }
-        Ok(())
+    /// What all who lead or wait count for.
+    pub(crate) fn candidacies_bytes(&self) -> usize {
+        self.candidacies_bytes
     }
 
     /// One of its candidacies: election and identity.

@@ -286,7 +286,7 @@ impl Store {
             }
             Kind::Candidate(candidate) => {
                 let (name, election) = loading.election.as_mut().ok_or(Damaged::Content("a candidate without an election"))?;
-                self.sessions.attach_candidate(candidate.session, name, &candidate.identity, candidate.size());
+                self.sessions.attach_candidate(candidate.session, name, &candidate.identity, candidate.kept_bytes());
                 election.line.stand(candidate);
             }
             Kind::Key(item) => {
@@ -305,7 +305,7 @@ impl Store {
     fn restored_election(&mut self, board: Board) -> Result<(Arc<str>, Election), Damaged> {
         let name: Arc<str> = board.election.into();
         for holder in &board.leaders {
-            self.sessions.attach_candidate(holder.session, &name, &holder.identity, holder.size());
+            self.sessions.attach_candidate(holder.session, &name, &holder.identity, holder.kept_bytes());
         }
         let mut election = Election {
             seats: board.seats,

@@ -209,6 +209,7 @@ const TIGHT: Limits = Limits {
     keys_max: 6,
     keys_bytes_max: 20_000,
     clients_max: 2,
+    outcomes_bytes_max: 700,
     outcomes_max: 2,
     outcome_len_max: 40,
     operations_max: 20,

@@ -417,20 +417,23 @@ fn an_election_is_answered_however_long_its_values_are() {
 
 #[test]
 fn all_who_lead_or_wait_have_so_many_bytes() {
-    // Each is two of identity and name, and its value.
-    let limits = Limits { candidacies_bytes_max: 30, ..Limits::STANDARD };
+    // Four at most; each is two of identity and name, and its value.
+    let max = 4 * Limits::CANDIDACY_BYTES + 30;
+    let limits = Limits { candidacies_bytes_max: max, ..Limits::STANDARD };
     let mut scene = Scene::with_limits(limits);
     let (session, other) = (scene.open(1000), scene.open(1000));
     let bid = |session, election: &str, who: &str, len| Campaign { value: "v".repeat(len).into(), ..bid(session, election, who) };
     let proclaim = |token, len| Command::Proclaim(Proclaim { election: "e".into(), token, value: "v".repeat(len).into() });
-    let too_much = Err(Refusal::Limit { what: "bytes in all who lead or wait".into(), max: 30 });
+    let too_much = Err(Refusal::Limit { what: "bytes in all who lead or wait".into(), max: max as u64 });
     let token = scene.win(bid(session, "e", "a", 8));
     scene.wait(bid(session, "e", "b", 8));
-    scene.win(bid(session, "f", "c", 6));
-    // 28 of 30.
+    scene.win(bid(session, "f", "c", 4));
+    // 26 of 30, and room for one more.
+    assert_eq!(scene.campaign(bid(session, "e", "d", 3)), too_much);
+    assert_eq!(scene.campaign(bid(session, "new", "d", 3)), too_much);
+    scene.win(bid(session, "new", "d", 0));
     let digest = scene.store.digest();
-    assert_eq!(scene.campaign(bid(session, "e", "d", 1)), too_much);
-    assert_eq!(scene.campaign(bid(session, "new", "d", 1)), too_much);
+    assert_eq!(scene.campaign(bid(session, "newer", "e", 0)), too_much, "however short it is");
     assert_eq!(scene.campaign(bid(session, "e", "b", 11)), too_much);
     assert_eq!(scene.ask(proclaim(token, 11)), too_much);
     assert_eq!(scene.store.digest(), digest, "nothing has changed");
@@ -440,17 +443,53 @@ fn all_who_lead_or_wait_have_so_many_bytes() {
     scene.wait(bid(other, "e", "b", 10));
     assert_eq!(scene.ask(proclaim(token, 9)), too_much);
     scene.ask(proclaim(token, 4)).expect("proclaimed");
-    assert_eq!(scene.campaign(bid(other, "e", "a", 20)), too_much, "nor by coming back with more");
-    let token = scene.win(bid(other, "e", "a", 4));
-    scene.wait(bid(other, "e", "d", 2));
+    assert_eq!(scene.campaign(bid(other, "e", "a", 9)), too_much, "nor by coming back with more");
+    let token = scene.win(bid(other, "e", "a", 8));
     assert_eq!(scene.campaign(bid(other, "e", "g", 0)), too_much);
     scene.resign("e", token, "").expect("given back");
-    scene.wait(bid(other, "e", "g", 4));
+    scene.wait(bid(other, "e", "g", 8));
     assert_eq!(scene.campaign(bid(other, "e", "h", 0)), too_much);
     scene.end(other).expect("ended");
     scene.end(session).expect("ended");
     let session = scene.open(1000);
-    scene.win(bid(session, "e", "a", 28));
+    scene.win(bid(session, "e", "a", max - Limits::CANDIDACY_BYTES - 2));
+    assert_eq!(scene.campaign(bid(session, "f", "a", 0)), too_much);
+}
+
+#[test]
+fn a_wish_and_a_seat_that_is_kept_count_with_those_who_lead_or_wait() {
+    let max = Limits::CANDIDACY_BYTES + 2 + Limits::WISH_BYTES + 10;
+    let limits = Limits { candidacies_bytes_max: max, ..Limits::STANDARD };
+    let mut scene = Scene::with_limits(limits);
+    let session = scene.open(60_000);
+    let again = |scene: &mut Scene| {
+        let pieces: Vec<Vec<u8>> = scene.store.save().collect();
+        scene.store = Store::load_with_limits(&pieces, limits).expect("just saved");
+    };
+    let too_much = Err(Refusal::Limit { what: "bytes in all who lead or wait".into(), max: max as u64 });
+    let token = scene.win(bid(session, "e", "a"));
+    let ask = |token, len| {
+        let wish = Wish { token, demand: Demand::Resign as i32, to: String::new(), by: "b".repeat(len) };
+        let (after_tenure, as_candidate, only_in_line) = (false, false, false);
+        Command::Ask(Ask { election: "e".into(), wish: Some(wish), after_tenure, as_candidate, only_in_line })
+    };
+    let digest = scene.store.digest();
+    assert_eq!((scene.ask(ask(token, 11)), scene.store.digest()), (too_much.clone(), digest));
+    scene.ask(ask(token, 10)).expect("it fits");
+    again(&mut scene);
+    assert_eq!(scene.ask(ask(token, 11)), too_much);
+    scene.ask(ask(token, 4)).expect("in place of the one before");
+    scene.ask(ask(token, 10)).expect("it fits");
+    // It goes with the leadership; whom the seat is kept for counts as long as it is.
+    scene.resign("e", token, &"z".repeat(40)).expect("whoever gives a seat back is not refused");
+    again(&mut scene);
+    assert_eq!(scene.campaign(bid(session, "f", "a")), too_much, "90 are kept, and 76 were free");
+    scene.pass_ms(59_000);
+    scene.keep_alive(&[session]);
+    scene.pass_ms(5_000);
+    scene.expire();
+    let token = scene.win(bid(session, "e", "a"));
+    scene.ask(ask(token, 10)).expect("all is free again");
 }
 
 #[test]

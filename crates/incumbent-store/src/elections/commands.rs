@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 
 use super::room::{Parting, Room, incarnation_above};
 use super::{Election, INCARNATION_MAX, TERM_BITS, Unknown};
-use crate::command::{Annotate, Ask, Campaign, Complete, Demand, Evict, Forget, Proclaim, Raise, Renew, Resign, Withdraw};
+use crate::command::{Annotate, Ask, Campaign, Complete, Demand, Evict, Forget, Proclaim, Raise, Renew, Resign, Wish, Withdraw};
 use crate::election::{Completion, Note};
 use crate::event::{Change, Completed, Noted, Proclaimed, Wished};
 use crate::refusal::Refusal;
@@ -43,7 +43,7 @@ impl Store {
         self.check_value(asked.value.len())?;
         let session = self.in_room(stamp, &asked.election, Unknown::Refuse, |room| {
             let (before, after) = (room.in_office(asked.token)?.value.len(), asked.value.len());
-            room.sessions.check_candidate(before, after, room.limits)?;
+            room.check_candidate(before, after)?;
             room.sessions.resize_candidate(before, after);
             let holder = room.in_office(asked.token)?;
             holder.value = asked.value.clone();
@@ -114,6 +114,10 @@ impl Store {
             if asked.after_tenure && stamp.at < served {
                 return Err(Refusal::TooEarly(stamp.at.ms_until(served)));
             }
+            let (before, after) = (holder.wish.as_deref().map_or(0, Wish::kept_bytes), wish.kept_bytes());
+            room.check_candidate(before, after)?;
+            room.sessions.resize_candidate(before, after);
+            let holder = room.in_office(wish.token)?;
             holder.wish = Some(Box::new(wish.clone()));
             let identity = holder.identity.clone();
             room.journal.advance();
@@ -224,7 +228,7 @@ impl Store {
         unknown: Unknown,
         act: impl FnOnce(&mut Room<'_>) -> Result<T, Refusal>,
     ) -> Result<T, Refusal> {
-        let notes_bytes = self.elections.notes_bytes();
+        let (notes_bytes, reserved_bytes) = (self.elections.notes_bytes(), self.elections.reserved_bytes());
         self.elections.change(name, unknown, &self.limits, |name, election| {
             act(&mut Room {
                 name,
@@ -234,6 +238,7 @@ impl Store {
                 stamp,
                 incarnation: self.incarnation,
                 notes_bytes,
+                reserved_bytes,
                 limits: &self.limits,
                 given: 0,
             })

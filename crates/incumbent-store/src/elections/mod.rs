@@ -56,6 +56,8 @@ pub(crate) struct Elections {
     past_bytes: usize,
     /// What notes and jobs that were done count for.
     notes_bytes: usize,
+    /// What seats that are kept count for.
+    reserved_bytes: usize,
 }
 
 /// What is kept of an election beside it, for all elections together.
@@ -65,6 +67,7 @@ struct Mark {
     idle_since: Option<u64>,
     past_bytes: usize,
     notes_bytes: usize,
+    reserved_bytes: usize,
 }
 
 /// One election.
@@ -122,7 +125,8 @@ impl Election {
 
     fn mark(&self) -> Mark {
         let (past_bytes, notes_bytes) = self.records.as_ref().map_or((0, 0), |it| (it.past_bytes, it.notes_bytes));
-        Mark { wakes: self.wakes(), idle_since: self.idle_since(), past_bytes, notes_bytes }
+        let reserved_bytes = self.reservations.iter().map(Reservation::kept_bytes).sum();
+        Mark { wakes: self.wakes(), idle_since: self.idle_since(), past_bytes, notes_bytes, reserved_bytes }
     }
 
     fn settle(&mut self) {
@@ -196,6 +200,11 @@ impl Elections {
     /// What notes and jobs that were done count for.
     pub(crate) fn notes_bytes(&self) -> usize {
         self.notes_bytes
+    }
+
+    /// What seats that are kept count for.
+    pub(crate) fn reserved_bytes(&self) -> usize {
+        self.reserved_bytes
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<&Election> {
@@ -281,6 +290,7 @@ impl Elections {
     fn remark(&mut self, name: &Arc<str>, before: Mark, after: Mark) {
         self.past_bytes = self.past_bytes - before.past_bytes + after.past_bytes;
         self.notes_bytes = self.notes_bytes - before.notes_bytes + after.notes_bytes;
+        self.reserved_bytes = self.reserved_bytes - before.reserved_bytes + after.reserved_bytes;
         if before.wakes != after.wakes {
             move_mark(&mut self.waking, name, before.wakes, after.wakes);
         }

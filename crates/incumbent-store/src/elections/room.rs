@@ -49,6 +49,8 @@ pub(crate) struct Room<'a> {
     pub(crate) incarnation: u16,
     /// What notes and jobs that were done count for, in all elections.
     pub(crate) notes_bytes: usize,
+    /// What seats that are kept counted for before, in all elections.
+    pub(crate) reserved_bytes: usize,
     pub(crate) limits: &'a Limits,
     /// Seats that were given, and places that were taken from those who wait no more.
     pub(crate) given: usize,
@@ -82,9 +84,9 @@ impl Room<'_> {
         }
         // A seat or place that it has by a session which is ending counts as one that it leaves.
         let waits = self.election.line.find(&bid.identity);
-        let before = holds.map(|at| self.election.holders[at].size()).or(waits.map(Candidate::size));
+        let before = holds.map(|at| self.election.holders[at].kept_bytes()).or(waits.map(Candidate::kept_bytes));
         let candidate = candidate(bid);
-        self.sessions.check_candidate(before.unwrap_or(0), candidate.size(), self.limits)?;
+        self.check_candidate(before.unwrap_or(0), candidate.kept_bytes())?;
         if waits.is_none() && self.election.line.len() >= self.limits.line_len_max {
             return Err(Refusal::limit("candidates in one line", self.limits.line_len_max));
         }
@@ -142,10 +144,10 @@ impl Room<'_> {
             return Ok(self.granted(former.token, bid.session));
         }
         let candidate = candidate(bid);
-        self.sessions.check_candidate(former.size(), candidate.size(), self.limits)?;
+        self.check_candidate(former.kept_bytes(), candidate.kept_bytes())?;
         self.rise_above(bid.seen, self.incarnation.saturating_add(SEEN_ABOVE_MAX))?;
         self.end_leadership(at, "came back with another session");
-        self.sessions.attach_candidate(candidate.session, self.name, &candidate.identity, candidate.size());
+        self.sessions.attach_candidate(candidate.session, self.name, &candidate.identity, candidate.kept_bytes());
         let token = self.begin_leadership(candidate);
         Ok(self.granted(token, bid.session))
     }
@@ -183,12 +185,12 @@ impl Room<'_> {
                 if *before == candidate {
                     return false;
                 }
-                self.sessions.detach_candidate(before.session, self.name, &before.identity, before.size());
+                self.sessions.detach_candidate(before.session, self.name, &before.identity, before.kept_bytes());
                 self.journal.advance();
             }
             None => candidate.arrival = self.journal.advance(),
         }
-        self.sessions.attach_candidate(candidate.session, self.name, &candidate.identity, candidate.size());
+        self.sessions.attach_candidate(candidate.session, self.name, &candidate.identity, candidate.kept_bytes());
         self.election.line.stand(candidate);
         true
     }
@@ -208,7 +210,7 @@ impl Room<'_> {
     /// Answers the name of whoever was taken out.
     fn take_out(&mut self, identity: &str) -> Option<String> {
         let candidate = self.election.line.leave(identity)?;
-        self.sessions.detach_candidate(candidate.session, self.name, identity, candidate.size());
+        self.sessions.detach_candidate(candidate.session, self.name, identity, candidate.kept_bytes());
         self.journal.advance();
         let change = self.about(&candidate);
         self.journal.tell(Change::Left(change));
@@ -233,7 +235,7 @@ impl Room<'_> {
     /// The one place where a leadership ends.
     fn end_leadership(&mut self, at: usize, reason: &str) {
         let holder = self.election.holders.remove(at);
-        self.sessions.detach_candidate(holder.session, self.name, &holder.identity, holder.size());
+        self.sessions.detach_candidate(holder.session, self.name, &holder.identity, holder.kept_bytes());
         self.journal.advance();
         let past = Past {
             identity: holder.identity.clone(),
@@ -402,6 +404,16 @@ impl Room<'_> {
         }
         let who = if names.is_empty() { "nobody does".into() } else { format!("there wait {names}") };
         Err(Refusal::NotInLine(format!("no candidate \"{to}\" waits in this election; {who}")))
+    }
+
+    /// Refuses one who leads or waits and counts for so much, in place of one that counted for so much before, if it is too much for all.
+    pub(crate) fn check_candidate(&self, before: usize, after: usize) -> Result<(), Refusal> {
+        let (max, all) = (self.limits.candidacies_bytes_max, self.sessions.candidacies_bytes() + self.reserved_bytes);
+        // What is no longer than before makes nothing worse.
+        if after > before && all - before + after > max {
+            return Err(Refusal::limit("bytes in all who lead or wait", max));
+        }
+        Ok(())
     }
 
     /// Refuses a note or a job that was done, with these texts, if there is no room for one more.
