@@ -41,6 +41,8 @@ struct Waiting {
     watches: BTreeMap<u64, Watched>,
     /// Watches that have something to tell.
     rung: BTreeSet<u64>,
+    /// So many watches have not told all that they were rung for. It is counted, lest a ping costs a look at each.
+    behind: usize,
     /// One of them is being told.
     telling: bool,
     /// What it is to be told is being read.
@@ -65,6 +67,34 @@ struct Watched {
     rung_at: Option<u64>,
     /// Nothing has been told yet, not even that it stands.
     fresh: bool,
+    /// Where its bell hangs, and under which number.
+    belfry: Option<(Arc<ReadOn>, u64)>,
+    /// It was rung, and nothing has been read since.
+    is_rung: bool,
+}
+
+/// Watches that have read on since their bells were rung, by the belfry's numbers.
+#[derive(Debug, Default)]
+pub(super) struct ReadOn(Mutex<Vec<u64>>);
+
+impl ReadOn {
+    fn add(&self, watcher: u64) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(watcher);
+    }
+
+    pub(super) fn take(&self) -> Vec<u64> {
+        mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Waiting {
+    /// A watch has something to tell from this revision on, or from an earlier one.
+    fn ring(&mut self, id: u64, revision: u64) -> Option<&mut Watched> {
+        let watched = self.watches.get_mut(&id)?;
+        self.behind += usize::from(watched.rung_at.is_none());
+        watched.rung_at = Some(watched.rung_at.map_or(revision, |it| it.min(revision)));
+        Some(watched)
+    }
 }
 
 /// What is next for the watches.
@@ -168,7 +198,7 @@ impl Outbox {
 
     /// A watch that will stand once the service has its bell.
     pub(super) fn expect_watch(self: &Arc<Outbox>, id: u64, interest: Interest) -> Bell {
-        let watched = Watched { watcher: None, interest, next: 0, rung_at: None, fresh: true };
+        let watched = Watched { watcher: None, interest, next: 0, rung_at: None, fresh: true, belfry: None, is_rung: false };
         self.waiting().watches.insert(id, watched);
         Bell { outbox: Arc::clone(self), id }
     }
@@ -176,14 +206,9 @@ impl Outbox {
     /// It stands, and tells from this revision on.
     pub(super) fn begin_watch(&self, id: u64, watcher: u64, from: u64) {
         let mut waiting = self.waiting();
-        if let Some(watched) = waiting.watches.get_mut(&id) {
-            *watched = Watched {
-                watcher: Some(watcher),
-                next: from,
-                rung_at: Some(from),
-                interest: mem::take(&mut watched.interest),
-                fresh: true,
-            };
+        if let Some(watched) = waiting.ring(id, from) {
+            // Not what it was rung for before.
+            (watched.watcher, watched.next, watched.rung_at) = (Some(watcher), from, Some(from));
             waiting.rung.insert(id);
         }
         drop(waiting);
@@ -194,14 +219,21 @@ impl Outbox {
     pub(super) fn forget_watch(&self, id: u64) -> Option<u64> {
         let mut waiting = self.waiting();
         waiting.rung.remove(&id);
-        waiting.watches.remove(&id)?.watcher
+        let watched = waiting.watches.remove(&id)?;
+        waiting.behind -= usize::from(watched.rung_at.is_some());
+        watched.watcher
     }
 
     /// Whether every watch has told all that it was rung for.
     pub(super) fn has_told(&self) -> bool {
         let waiting = self.waiting();
-        // One whose read came to nothing is not rung for any more, and yet has not told.
-        waiting.rung.is_empty() && !waiting.telling && waiting.watches.values().all(|it| it.rung_at.is_none())
+        // One whose read came to nothing is not among those that are rung, and yet has not told.
+        waiting.behind == 0 && !waiting.telling
+    }
+
+    #[cfg(test)]
+    pub(super) fn behind(&self) -> usize {
+        self.waiting().behind
     }
 
     /// What is next for the watches behind this one, round and round.
@@ -220,7 +252,14 @@ impl Outbox {
         let Some((id, watched)) = id.and_then(|id| waiting.watches.get_mut(&id).map(|it| (id, it))) else { return Step::Wait };
         waiting.rung.remove(&id);
         waiting.reading = true;
+        waiting.behind -= usize::from(watched.rung_at.is_some());
         let from = watched.next.max(watched.rung_at.take().unwrap_or(0));
+        // Before it is read: what happens behind what is read then rings again.
+        if mem::replace(&mut watched.is_rung, false)
+            && let Some((read_on, watcher)) = &watched.belfry
+        {
+            read_on.add(*watcher);
+        }
         let fresh = mem::replace(&mut watched.fresh, false);
         let asked = ReadEvents { from, interest: Some(watched.interest.clone()), limit };
         Step::Ask(asked, Reading { outbox: Arc::clone(self), id, from, fresh, done: false })
@@ -239,8 +278,7 @@ impl Outbox {
     fn has_not_read(&self, id: u64, from: u64, fresh: bool) {
         let mut waiting = self.waiting();
         waiting.reading = false;
-        if let Some(watched) = waiting.watches.get_mut(&id) {
-            watched.rung_at = Some(watched.rung_at.map_or(from, |it| it.min(from)));
+        if let Some(watched) = waiting.ring(id, from) {
             watched.fresh |= fresh;
         }
         drop(waiting);
@@ -252,8 +290,7 @@ impl Outbox {
         let mut waiting = self.waiting();
         let Some(watched) = waiting.watches.get_mut(&id) else { return false };
         watched.next = next;
-        if more {
-            watched.rung_at = Some(next);
+        if more && waiting.ring(id, next).is_some() {
             waiting.rung.insert(id);
         }
         true
@@ -324,6 +361,7 @@ impl Outbox {
         waiting.closed = true;
         waiting.bytes = Vec::new();
         waiting.rung.clear();
+        waiting.behind = 0;
         waiting.read = None;
         mem::take(&mut waiting.watches).into_values().filter_map(|it| it.watcher).collect()
     }
@@ -527,9 +565,18 @@ pub struct Bell {
 }
 
 impl Bell {
-    /// These have happened, all that is of interest at their revisions: they are told at once, if all before them has been and little else waits to be sent.
-    pub fn tell(&self, events: &[Arc<Event>]) {
-        let (Some(first), Some(last)) = (events.first(), events.last()) else { return };
+    /// It hangs in a belfry, under this number. What it is rung for is of this interest; `None` if the watch is no more.
+    pub(super) fn hang(&self, read_on: &Arc<ReadOn>, watcher: u64) -> Option<Interest> {
+        let mut waiting = self.outbox.waiting();
+        let watched = waiting.watches.get_mut(&self.id)?;
+        watched.belfry = Some((Arc::clone(read_on), watcher));
+        Some(watched.interest.clone())
+    }
+
+    /// These have happened, all that is of interest at their revisions: they are told at once, if all before them has been and little else waits to be sent. If not, the bell is rung, and whoever
+    /// watches reads them when it can: the answer is `false`.
+    pub fn tell(&self, events: &[Arc<Event>]) -> bool {
+        let (Some(first), Some(last)) = (events.first(), events.last()) else { return true };
         let mut guard = self.outbox.waiting();
         let waiting = &mut *guard;
         let busy = waiting.closed || waiting.telling;
@@ -540,20 +587,22 @@ impl Bell {
         let len: usize = waiting.bytes.len() + events.iter().map(|it| it.encoded_len()).sum::<usize>();
         let Some(watched) = watched.filter(|_| len <= IN_HAND_BYTES_MAX) else {
             drop(guard);
-            return self.ring(first.revision);
+            self.ring(first.revision);
+            return false;
         };
         watched.next = last.revision.saturating_add(1);
         let tidings = Tidings { events: events.iter().map(|it| Event::clone(it)).collect(), next: watched.next };
         frame::append(&ToClient::new(self.id, Told::Events(tidings)), &mut waiting.bytes);
         drop(guard);
         self.outbox.more.notify_one();
+        true
     }
 
     /// Something of interest has happened at this revision.
     pub fn ring(&self, revision: u64) {
         let mut waiting = self.outbox.waiting();
-        let Some(watched) = waiting.watches.get_mut(&self.id) else { return };
-        watched.rung_at = Some(watched.rung_at.map_or(revision, |it| it.min(revision)));
+        let Some(watched) = waiting.ring(self.id, revision) else { return };
+        watched.is_rung = true;
         // One that does not stand yet begins by looking.
         if watched.watcher.is_some() {
             waiting.rung.insert(self.id);

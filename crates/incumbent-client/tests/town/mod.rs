@@ -199,7 +199,10 @@ impl State {
     fn apply(&mut self, request: Request) -> Outcome {
         let mut events: Vec<Arc<Event>> = Vec::new();
         let result = self.store.apply(Stamp::at(self.at), request, &mut events);
-        self.belfry.ring(&events);
+        let mut more = self.belfry.ring(&events);
+        while more {
+            more = self.belfry.ring_on();
+        }
         Outcome::of(&result, self.store.revision())
     }
 }

@@ -149,7 +149,10 @@ impl Driver {
             self.look_around();
         }
         self.watchers.tell(events, self.store.revision());
-        self.belfry.ring(events);
+        let mut more = self.belfry.ring(events);
+        while more {
+            more = self.belfry.ring_on();
+        }
         self.notice.reach(self.store.revision());
     }
 
