@@ -17,9 +17,10 @@ use incumbent_store::command::Request;
 use incumbent_store::limits::Limits;
 use incumbent_store::query::ReadEvents;
 use incumbent_store::refusal::Refusal;
-use incumbent_store::watch::Interest;
+use incumbent_store::watch::{CandidateTopic, Interest, Topic};
 use prost::{DecodeError, Message};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::task::coop::consume_budget;
 use tokio::time::timeout;
 
 use crate::administration::{Administer, Administration};
@@ -287,6 +288,8 @@ impl<S: Service> Counter<'_, S> {
         loop {
             loop {
                 self.outbox.room(self.bounds).await;
+                // Very many small messages come in one read, and others are served by this thread.
+                consume_budget().await;
                 match inbox.take_bytes(REQUEST_MAX) {
                     Ok(Some(message)) => {
                         if let Err(bad) = self.take(message) {
@@ -353,6 +356,10 @@ impl<S: Service> Counter<'_, S> {
     fn watch(&mut self, id: u64, wanted: WatchFrom, len: usize) {
         let WatchFrom { interest, from, seen } = wanted;
         let interest = interest.unwrap_or(Interest::EVERYTHING);
+        if let Err(refusal) = check_lengths(&interest) {
+            self.outbox.tell(&ToClient::new(id, Told::WatchEnded(refusal.to_wire())));
+            return;
+        }
         if self.outbox.watches() >= self.bounds.watches_max || self.outbox.watches_as(id) {
             let max = self.bounds.watches_max as u64;
             let refusal = Refusal::Limit { what: "watches of a connection, each with its own number".to_owned(), max };
@@ -380,6 +387,28 @@ impl<S: Service> Counter<'_, S> {
             return;
         }
         self.service.bind(self.guest, self.outbox.expect_binding(id, wanted, len));
+    }
+}
+
+/// What somebody watches is kept for as long as it does: nothing is that can be the name of nothing.
+fn check_lengths(interest: &Interest) -> Result<(), Refusal> {
+    const LIMITS: Limits = Limits::STANDARD;
+    let at_most = |len: usize, max: usize, what: &str| {
+        if len <= max { Ok(()) } else { Err(Refusal::Limit { what: format!("bytes in {what}"), max: max as u64 }) }
+    };
+    let name = |name: &str| at_most(name.len(), LIMITS.name_len_max, "the name of an election");
+    match &interest.topic {
+        None | Some(Topic::Session(_)) => Ok(()),
+        Some(Topic::Keys(span)) => {
+            at_most(span.start.len(), LIMITS.key_len_max, "a key")?;
+            // Right behind the longest key.
+            at_most(span.end.len(), LIMITS.key_len_max + 1, "the end of a span of keys")
+        }
+        Some(Topic::Election(election) | Topic::ElectionsUnder(election)) => name(election),
+        Some(Topic::Candidate(CandidateTopic { election, identity })) => {
+            name(election)?;
+            at_most(identity.len(), LIMITS.identity_len_max, "an identity")
+        }
     }
 }
 
@@ -431,19 +460,26 @@ async fn write<S: Service, C: AsyncWrite>(
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
+    use std::cell::{Cell, RefCell};
+
+    use incumbent_store::keys::item::Span;
 
     use super::*;
+    use crate::frame::{ANSWER_MAX, PREAMBLE};
+    use crate::message::Ping;
 
     /// A node that does nothing that it is asked, yet.
     #[derive(Default)]
     struct Busy {
         charges: RefCell<Vec<Charge>>,
+        /// So often it was asked how things stand.
+        looked_at: Cell<u32>,
     }
 
     impl Service for Busy {
         type Guest = ();
         fn standing(&self) -> Standing {
+            self.looked_at.set(self.looked_at.get() + 1);
             Standing::default()
         }
         fn admit(&self, _: &Hello) -> Result<(), (Objection, String)> {
@@ -484,5 +520,70 @@ mod tests {
         // A question that is not done counts as ever.
         let _owed = outbox.owe(7, Kind::Question, bounds.questions_bytes_max);
         assert!(!may_go_on().await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn very_many_messages_in_one_read_leave_others_their_turns() {
+        const PINGS: u32 = 2_000;
+        let mut bytes = PREAMBLE.to_vec();
+        frame::append(&ToServer::new(1, Asked::Hello(Hello { version: 1, oldest: 1, ..Hello::default() })), &mut bytes);
+        for id in 0..PINGS {
+            frame::append(&ToServer::new(id.into(), Asked::Ping(Ping {})), &mut bytes);
+        }
+        let (busy, bounds) = (Busy::default(), Bounds::default());
+        let (_ours, theirs) = tokio::io::duplex(1024 * 1024);
+        let others = async {
+            let (mut before, mut most) = (0, 0);
+            while before < PINGS {
+                tokio::task::yield_now().await;
+                most = most.max(busy.looked_at.get() - before);
+                before = busy.looked_at.get();
+            }
+            most
+        };
+        let most = tokio::select! {
+            closed = serve(theirs, &bytes, &busy, &bounds) => panic!("{closed:?}"),
+            most = others => most,
+        };
+        assert!(most < PINGS / 4, "{most} at once");
+    }
+
+    #[tokio::test]
+    async fn what_can_be_the_name_of_nothing_is_not_watched() {
+        let (busy, outbox, bounds) = (Busy::default(), Outbox::new(), Bounds::default());
+        let mut counter = Counter { service: &busy, guest: &(), bounds: &bounds, outbox: &outbox, goodbye: false };
+        let Limits { name_len_max, identity_len_max, key_len_max, .. } = Limits::STANDARD;
+        let candidate = |election: usize, identity: usize| {
+            Topic::Candidate(CandidateTopic { election: "e".repeat(election), identity: "i".repeat(identity) })
+        };
+        let keys = |start: usize, end: usize| Topic::Keys(Span { start: vec![1; start].into(), end: vec![2; end].into() });
+        let fitting = [
+            Topic::Election("e".repeat(name_len_max)),
+            Topic::ElectionsUnder("e".repeat(name_len_max)),
+            candidate(name_len_max, identity_len_max),
+            keys(key_len_max, key_len_max + 1),
+        ];
+        let too_long = [
+            Topic::Election("e".repeat(name_len_max + 1)),
+            Topic::ElectionsUnder("e".repeat(name_len_max + 1)),
+            candidate(name_len_max + 1, 1),
+            candidate(1, identity_len_max + 1),
+            keys(key_len_max + 1, 1),
+            keys(1, key_len_max + 2),
+        ];
+        let (fit, all) = (fitting.len(), fitting.len() + too_long.len());
+        for (topic, id) in fitting.into_iter().chain(too_long).zip(1..) {
+            let wanted = WatchFrom { interest: Some(Interest::of(topic)), ..WatchFrom::default() };
+            counter.take(&ToServer::new(id, Asked::Watch(wanted)).encode_to_vec()).expect("good");
+        }
+        let mut inbox = Inbox::new();
+        outbox.take(inbox.room());
+        let mut refused = Vec::new();
+        while let Some(ToClient { id, told: Some(Told::WatchEnded(why)) }) = inbox.take(ANSWER_MAX).expect("good") {
+            assert!(matches!(Refusal::from_wire(why), Refusal::Limit { .. }));
+            refused.push(id);
+        }
+        assert_eq!(refused, (fit as u64 + 1..=all as u64).collect::<Vec<_>>());
+        assert_eq!((outbox.watches(), busy.charges.borrow().len()), (fit, fit), "the node never heard of the others");
     }
 }
