@@ -170,15 +170,15 @@ mod tests {
     use super::*;
     use crate::frame::{ANSWER_MAX, Inbox};
     use crate::message::{ToClient, Told};
-    use crate::serve::Reading;
     use crate::serve::outbox::{Outbox, Step};
+    use crate::serve::{Bounds, Reading};
 
     #[tokio::test]
     async fn who_was_elected_hears_of_it_before_who_has_resigned() {
         let (mut belfry, heard) = (Belfry::new(), Arc::new(Mutex::new(Vec::new())));
         let mut listeners = Vec::new();
         for (watcher, identity) in [(1, "former"), (2, "heir")] {
-            let outbox = Outbox::new();
+            let outbox = Outbox::new(&Bounds::default());
             let topic = CandidateTopic { election: "e".to_owned(), identity: identity.to_owned() };
             let interest = Interest::of(Topic::Candidate(topic));
             belfry.add_as(watcher, interest.clone(), outbox.expect_watch(7, interest));
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn whoever_was_rung_for_and_does_not_read_costs_the_next_event_nothing() {
-        let (mut belfry, outbox) = (Belfry::new(), Outbox::new());
+        let (mut belfry, outbox) = (Belfry::new(), Outbox::new(&Bounds::default()));
         belfry.add_as(1, Interest::EVERYTHING, outbox.expect_watch(7, Interest::EVERYTHING));
         outbox.begin_watch(7, 1, 1);
         let asked = |belfry: &Belfry| belfry.watches.wanting(&happened(0)).len();
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn very_many_are_rung_in_pieces_and_what_happens_meanwhile_is_told_in_its_order() {
         const WATCHERS: u64 = 2 * RUNG_AT_ONCE_MAX as u64 + 1;
-        let (mut belfry, outbox) = (Belfry::new(), Outbox::new());
+        let (mut belfry, outbox) = (Belfry::new(), Outbox::new(&Bounds::default()));
         for watcher in 1..=WATCHERS {
             belfry.add_as(watcher, Interest::EVERYTHING, outbox.expect_watch(watcher, Interest::EVERYTHING));
             outbox.begin_watch(watcher, watcher, 1);
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn a_crowd_that_wants_much_is_looked_at_once_and_a_leap_passes_over_nothing() {
-        let (mut belfry, outbox) = (Belfry::new(), Outbox::new());
+        let (mut belfry, outbox) = (Belfry::new(), Outbox::new(&Bounds::default()));
         for watcher in 1..=RUNG_AT_ONCE_MAX as u64 + 1 {
             belfry.add_as(watcher, Interest::EVERYTHING, outbox.expect_watch(watcher, Interest::EVERYTHING));
             outbox.begin_watch(watcher, watcher, 1);

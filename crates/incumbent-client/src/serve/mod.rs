@@ -1,9 +1,10 @@
 //! The server's half of the stream: one connection of a client, and what it is served by.
 //!
 //! [`serve`] reads what a client asks and hands it to a [`Service`]; an answer is a debt that goes out whenever it is paid ([`Owed`]), in any order, many in one write. Everything that a
-//! client can make a server hold is bounded by [`Bounds`]: who asks more than it reads is not read any further, and who reads nothing is cut off. What a watch has not been told yet stays
+//! client can make a server hold is bounded by [`Bounds`]: who asks more than it reads is not read any further, and who reads nothing is cut off; so is whoever keeps most waiting where too much waits for all ([`Backlog`]). What a watch has not been told yet stays
 //! in the store's own journal until the connection has room for it, so a slow reader costs nobody anything (C69). It knows neither a log nor other nodes, and spawns nothing.
 
+mod backlog;
 mod belfry;
 mod outbox;
 mod telling;
@@ -30,6 +31,7 @@ use crate::message::{
     Welcome,
 };
 
+pub use backlog::{BACKLOG_BYTES_MAX, Backlog};
 pub use belfry::Belfry;
 pub use outbox::{Bell, Binding, Charge, Lost, Owed, Reading};
 use outbox::{Kind, Outbox};
@@ -103,7 +105,7 @@ pub struct Standing {
 }
 
 /// How much of a server one connection may take.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct Bounds {
     /// A client that has not said who it is by then is cut off (C87).
     pub handshake: Duration,
@@ -111,8 +113,10 @@ pub struct Bounds {
     pub questions_max: usize,
     /// So many bytes of questions, and one question more.
     pub questions_bytes_max: usize,
-    /// While so many bytes of answers wait to be sent, no further questions are read.
+    /// While so many bytes wait to be sent, no further questions are read, and those that were are answered by no more than a word.
     pub answers_bytes_max: usize,
+    /// What waits to be sent on all connections that share this.
+    pub backlog: Arc<Backlog>,
     /// So many watches.
     pub watches_max: usize,
     /// So many sessions may be bound.
@@ -135,6 +139,7 @@ impl Default for Bounds {
             questions_max: QUESTIONS_MAX,
             questions_bytes_max: QUESTIONS_BYTES_MAX,
             answers_bytes_max: 4 * 1024 * 1024,
+            backlog: Backlog::new(BACKLOG_BYTES_MAX),
             watches_max: 100_000,
             sessions_max: 100_000,
             stall: Duration::from_secs(10),
@@ -158,6 +163,8 @@ pub enum Closed {
     BadFrame(BadFrame),
     /// It took nothing of what waited for it.
     Stalled,
+    /// It kept more waiting, and for longer, than any other, when too much waited for all.
+    Unread,
     /// Nothing was heard of it.
     Silent,
     /// The network failed.
@@ -174,11 +181,12 @@ pub async fn serve<S: Service, C: AsyncRead + AsyncWrite>(connection: C, begun: 
         Ok(Err(closed)) => return closed,
         Err(_) => return Closed::Handshake,
     };
-    let outbox = Outbox::new();
+    let outbox = Outbox::new(bounds);
     let mut counter = Counter { service, guest: &guest, bounds, outbox: &outbox, goodbye: false };
     let closed = tokio::select! {
         closed = counter.read(&mut reader, &mut inbox) => closed,
         closed = write(&mut writer, &outbox, service, bounds) => closed,
+        () = outbox.is_cut_off() => Closed::Unread,
     };
     match (counter.goodbye, closed) {
         (true, _) => Closed::Goodbye,
@@ -436,7 +444,9 @@ async fn write<S: Service, C: AsyncWrite>(
             batch = Vec::new();
         }
         outbox.take(&mut batch);
+        let taken = batch.len();
         teller.tell(service, &mut batch);
+        outbox.add(batch.len() - taken);
         if batch.is_empty() {
             outbox.more().await;
             continue;
@@ -455,6 +465,7 @@ async fn write<S: Service, C: AsyncWrite>(
             Ok(Err(wrong)) => return closed_by(wrong),
             Err(_) => return Closed::Stalled,
         }
+        outbox.sent(batch.len());
     }
 }
 
@@ -502,7 +513,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_begins_and_ends_watches_faster_than_the_node_is_not_read_any_further() {
-        let (busy, outbox) = (Busy::default(), Outbox::new());
+        let (busy, outbox) = (Busy::default(), Outbox::new(&Bounds::default()));
         let bounds = Bounds { questions_max: 10, ..Bounds::default() };
         let mut counter = Counter { service: &busy, guest: &(), bounds: &bounds, outbox: &outbox, goodbye: false };
         let may_go_on = || async { timeout(Duration::from_secs(1), outbox.room(&bounds)).await.is_ok() };
@@ -548,9 +559,24 @@ mod tests {
         assert!(most < PINGS / 4, "{most} at once");
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn who_reads_nothing_when_too_much_waits_for_all_is_cut_off_at_once() {
+        let mut bytes = PREAMBLE.to_vec();
+        frame::append(&ToServer::new(1, Asked::Hello(Hello { version: 1, oldest: 1, ..Hello::default() })), &mut bytes);
+        for id in 0..100 {
+            frame::append(&ToServer::new(id, Asked::Ping(Ping {})), &mut bytes);
+        }
+        let bounds = Bounds { backlog: Backlog::new(500), ..Bounds::default() };
+        let (_ours, theirs) = tokio::io::duplex(64);
+        let began = tokio::time::Instant::now();
+        let closed = timeout(bounds.stall / 2, serve(theirs, &bytes, &Busy::default(), &bounds)).await;
+        assert!(matches!(closed, Ok(Closed::Unread)), "{closed:?}");
+        assert_eq!(began.elapsed(), Duration::ZERO);
+    }
+
     #[tokio::test]
     async fn what_can_be_the_name_of_nothing_is_not_watched() {
-        let (busy, outbox, bounds) = (Busy::default(), Outbox::new(), Bounds::default());
+        let (busy, outbox, bounds) = (Busy::default(), Outbox::new(&Bounds::default()), Bounds::default());
         let mut counter = Counter { service: &busy, guest: &(), bounds: &bounds, outbox: &outbox, goodbye: false };
         let Limits { name_len_max, identity_len_max, key_len_max, .. } = Limits::STANDARD;
         let candidate = |election: usize, identity: usize| {

@@ -11,14 +11,21 @@ use incumbent_store::reply::Outcome;
 use incumbent_store::watch::Interest;
 use prost::Message;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
-use super::Bounds;
+use super::{Backlog, Bounds};
 use crate::administration::{Administered, Attended};
 use crate::frame::{self, ANSWER_MAX};
 use crate::message::{Bound, NotNow, Sessions, Tidings, ToClient, Told, Unknown};
 
 /// While more than this waits to be sent, events are left where they are, in the store's journal: a slow reader costs nobody anything.
 const IN_HAND_BYTES_MAX: usize = 16 * 1024;
+/// Answers that are no longer than this are told however much waits: there are no more of them than questions under way.
+const ANSWER_SHORT_MAX: usize = 1024;
+/// Why a longer one is not.
+const UNREAD: &str = "too much waits to be read on this connection already: read it, or ask for less at once";
+/// When to ask again then.
+const UNREAD_RETRY_AFTER_MS: u64 = 50;
 
 /// What waits to be sent. Its lock is held for the length of an encoding, and no service is called under it.
 #[derive(Debug)]
@@ -28,12 +35,22 @@ pub(super) struct Outbox {
     more: Notify,
     /// Something was sent or answered.
     less: Notify,
+    /// It keeps too much waiting.
+    cut: Notify,
+    answers_bytes_max: usize,
+    backlog: Arc<Backlog>,
+    /// The number there.
+    number: u64,
 }
 
 #[derive(Debug, Default)]
 struct Waiting {
     /// Frames.
     bytes: Vec<u8>,
+    /// So many bytes are not sent: these, and those that are being sent.
+    unsent: usize,
+    /// There was always something since then.
+    unsent_since: Option<Instant>,
     /// Questions that are not answered, and what else is not done.
     owed: usize,
     /// Their bytes.
@@ -124,8 +141,17 @@ pub(super) enum Kind {
 }
 
 impl Outbox {
-    pub(super) fn new() -> Arc<Outbox> {
-        Arc::new(Outbox { waiting: Mutex::default(), more: Notify::new(), less: Notify::new() })
+    pub(super) fn new(bounds: &Bounds) -> Arc<Outbox> {
+        let backlog = Arc::clone(&bounds.backlog);
+        Arc::new_cyclic(|outbox| Outbox {
+            waiting: Mutex::default(),
+            more: Notify::new(),
+            less: Notify::new(),
+            cut: Notify::new(),
+            answers_bytes_max: bounds.answers_bytes_max,
+            number: backlog.enter(outbox.clone()),
+            backlog,
+        })
     }
 
     /// Nothing is done by halves under this lock, so one that a panic has left is good.
@@ -145,7 +171,7 @@ impl Outbox {
             {
                 let waiting = self.waiting();
                 let few = waiting.owed < bounds.questions_max && waiting.owed_bytes < bounds.questions_bytes_max;
-                if few && waiting.bytes.len() < bounds.answers_bytes_max {
+                if few && waiting.unsent < bounds.answers_bytes_max {
                     return;
                 }
             }
@@ -153,19 +179,88 @@ impl Outbox {
         }
     }
 
-    /// All that waits; what is given in its place is used again.
+    /// All that waits; what is given in its place is used again. It counts until it is [`sent`](Self::sent).
     pub(super) fn take(&self, batch: &mut Vec<u8>) {
         mem::swap(&mut self.waiting().bytes, batch);
+    }
+
+    /// So much was added to what was taken.
+    pub(super) fn add(&self, bytes: usize) {
+        let mut waiting = self.waiting();
+        if !waiting.closed {
+            self.count(&mut waiting, bytes);
+        }
+        drop(waiting);
+        self.backlog.relieve();
+    }
+
+    /// So much of it was sent.
+    pub(super) fn sent(&self, bytes: usize) {
+        let mut waiting = self.waiting();
+        if !waiting.closed {
+            waiting.unsent -= bytes;
+            self.backlog.remove(bytes);
+            if waiting.unsent == 0 {
+                waiting.unsent_since = None;
+            }
+        }
+        drop(waiting);
         self.less.notify_one();
+    }
+
+    fn count(&self, waiting: &mut Waiting, bytes: usize) {
+        if bytes > 0 {
+            waiting.unsent += bytes;
+            waiting.unsent_since.get_or_insert_with(Instant::now);
+            self.backlog.add(bytes);
+        }
+    }
+
+    fn append(&self, waiting: &mut Waiting, message: &ToClient) {
+        if !waiting.closed {
+            let before = waiting.bytes.len();
+            frame::append(message, &mut waiting.bytes);
+            self.count(waiting, waiting.bytes.len() - before);
+        }
     }
 
     pub(super) fn tell(&self, message: &ToClient) {
         let mut waiting = self.waiting();
-        if !waiting.closed {
-            frame::append(message, &mut waiting.bytes);
-        }
+        self.append(&mut waiting, message);
         drop(waiting);
         self.more.notify_one();
+        self.backlog.relieve();
+    }
+
+    /// Whether an answer of this length may wait with the others.
+    fn has_room_for(&self, len: usize) -> bool {
+        len <= ANSWER_SHORT_MAX || self.waiting().unsent < self.answers_bytes_max
+    }
+
+    /// What it costs all others: how much waits, and for how long.
+    pub(super) fn burden(&self) -> u128 {
+        let waiting = self.waiting();
+        let age = waiting.unsent_since.map_or(0, |it| it.elapsed().as_millis() + 1);
+        waiting.unsent as u128 * age
+    }
+
+    /// Too much waits for all: what waits here is not sent any more.
+    pub(super) fn cut_off(&self) {
+        let mut waiting = self.waiting();
+        self.end(&mut waiting);
+        drop(waiting);
+        self.cut.notify_one();
+    }
+
+    /// Until it is cut off.
+    pub(super) async fn is_cut_off(&self) {
+        self.cut.notified().await;
+    }
+
+    fn end(&self, waiting: &mut Waiting) {
+        waiting.closed = true;
+        waiting.bytes = Vec::new();
+        self.backlog.remove(mem::take(&mut waiting.unsent));
     }
 
     pub(super) fn refuse(&self, id: u64, refusal: &Refusal) {
@@ -234,6 +329,16 @@ impl Outbox {
     #[cfg(test)]
     pub(super) fn behind(&self) -> usize {
         self.waiting().behind
+    }
+
+    #[cfg(test)]
+    pub(super) fn unsent(&self) -> usize {
+        self.waiting().unsent
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_closed(&self) -> bool {
+        self.waiting().closed
     }
 
     /// What is next for the watches behind this one, round and round.
@@ -357,9 +462,9 @@ impl Outbox {
 
     /// Nothing will be sent any more. The service's numbers of all watches.
     pub(super) fn close(&self) -> Vec<u64> {
+        self.backlog.leave(self.number);
         let mut waiting = self.waiting();
-        waiting.closed = true;
-        waiting.bytes = Vec::new();
+        self.end(&mut waiting);
         waiting.rung.clear();
         waiting.behind = 0;
         waiting.read = None;
@@ -383,7 +488,8 @@ impl Owed {
     pub fn outcome(self, outcome: Outcome) {
         let revision = outcome.revision;
         let told = ToClient::new(self.id, Told::Outcome(outcome));
-        if told.encoded_len() <= ANSWER_MAX {
+        let len = told.encoded_len();
+        if len <= ANSWER_MAX && self.outbox.has_room_for(len) {
             self.pay(told);
         } else {
             let dropped = Outcome::of(&Err(Refusal::AnswerDropped(revision)), revision);
@@ -395,20 +501,26 @@ impl Owed {
     /// The answer to a question.
     pub fn answer(self, answered: Answered) {
         let told = ToClient::new(self.id, Told::Answered(answered));
-        if told.encoded_len() <= ANSWER_MAX {
+        let len = told.encoded_len();
+        if len > ANSWER_MAX {
+            self.refuse(&Refusal::Limit { what: "bytes of an answer".to_owned(), max: ANSWER_MAX as u64 });
+        } else if self.outbox.has_room_for(len) {
             self.pay(told);
         } else {
-            self.refuse(&Refusal::Limit { what: "bytes of an answer".to_owned(), max: ANSWER_MAX as u64 });
+            self.not_now(NotNow { why: UNREAD.to_owned(), leader: String::new(), retry_after_ms: UNREAD_RETRY_AFTER_MS });
         }
     }
 
     /// What came of something that an operator wanted.
     pub fn administered(self, attended: Attended) {
         let told = ToClient::new(self.id, Told::Administered(Administered { attended: Some(attended) }));
-        if told.encoded_len() <= ANSWER_MAX {
+        let len = told.encoded_len();
+        if len > ANSWER_MAX {
+            self.refuse(&Refusal::Limit { what: "bytes of an answer".to_owned(), max: ANSWER_MAX as u64 });
+        } else if self.outbox.has_room_for(len) {
             self.pay(told);
         } else {
-            self.refuse(&Refusal::Limit { what: "bytes of an answer".to_owned(), max: ANSWER_MAX as u64 });
+            self.unknown(UNREAD);
         }
     }
 
@@ -592,9 +704,10 @@ impl Bell {
         };
         watched.next = last.revision.saturating_add(1);
         let tidings = Tidings { events: events.iter().map(|it| Event::clone(it)).collect(), next: watched.next };
-        frame::append(&ToClient::new(self.id, Told::Events(tidings)), &mut waiting.bytes);
+        self.outbox.append(waiting, &ToClient::new(self.id, Told::Events(tidings)));
         drop(guard);
         self.outbox.more.notify_one();
+        self.outbox.backlog.relieve();
         true
     }
 
@@ -613,93 +726,4 @@ impl Bell {
 }
 
 #[cfg(test)]
-mod tests {
-    use incumbent_store::event::{Change, Proclaimed};
-
-    use super::*;
-
-    #[test]
-    fn a_watch_whose_read_came_to_nothing_has_not_told() {
-        let outbox = Outbox::new();
-        let bell = outbox.expect_watch(7, Interest::EVERYTHING);
-        outbox.begin_watch(7, 1, 1);
-        let read = |outbox: &Arc<Outbox>| match outbox.step(0, 256) {
-            Step::Ask(asked, reading) => (asked.from, reading),
-            other @ (Step::Tell(_) | Step::Wait) => panic!("{other:?}"),
-        };
-        let tell = |outbox: &Arc<Outbox>, reading: Reading, next| {
-            reading.done(Ok(Happened { events: Vec::new(), next, more: false }));
-            assert!(matches!(outbox.step(0, 256), Step::Tell(_)) && outbox.told(7, next, false));
-            assert!(matches!(outbox.step(0, 256), Step::Wait));
-        };
-        let (_, reading) = read(&outbox);
-        assert!(!outbox.has_told());
-        tell(&outbox, reading, 5);
-        assert!(outbox.has_told());
-        bell.ring(5);
-        // As a node does that is ending.
-        drop(read(&outbox));
-        assert!(matches!(outbox.step(0, 256), Step::Wait));
-        assert!(!outbox.has_told(), "what happened at 5 would be passed over");
-        bell.ring(6);
-        let (from, reading) = read(&outbox);
-        assert_eq!(from, 5);
-        tell(&outbox, reading, 7);
-        assert!(outbox.has_told());
-    }
-
-    fn happened(revision: u64, len: usize) -> Arc<Event> {
-        let value = vec![0; len].into();
-        let change = Some(Change::Proclaimed(Proclaimed { value, ..Proclaimed::default() }));
-        Arc::new(Event { revision, change })
-    }
-
-    fn sent(outbox: &Outbox) -> Vec<(Vec<u64>, u64)> {
-        let mut inbox = frame::Inbox::new();
-        outbox.take(inbox.room());
-        let mut told = Vec::new();
-        while let Some(ToClient { told: Some(Told::Events(tidings)), .. }) = inbox.take(ANSWER_MAX).expect("good") {
-            told.push((tidings.events.iter().map(|it| it.revision).collect(), tidings.next));
-        }
-        told
-    }
-
-    #[test]
-    fn what_has_just_happened_is_told_without_asking_unless_something_before_it_is_not() {
-        let outbox = Outbox::new();
-        let bell = outbox.expect_watch(7, Interest::EVERYTHING);
-        bell.tell(&[happened(4, 1)]);
-        outbox.begin_watch(7, 1, 1);
-        bell.tell(&[happened(5, 1)]);
-        assert_eq!(sent(&outbox), [], "it has not been told yet that it stands");
-        let Step::Ask(asked, reading) = outbox.step(0, 256) else { panic!("nothing to read") };
-        assert_eq!(asked.from, 1);
-        bell.tell(&[happened(6, 1)]);
-        assert_eq!(sent(&outbox), [], "what was before is being read");
-        reading.done(Ok(Happened { events: vec![happened(4, 1), happened(5, 1)], next: 6, more: false }));
-        assert!(matches!(outbox.step(0, 256), Step::Tell(_)) && outbox.told(7, 6, false));
-        bell.tell(&[happened(7, 1)]);
-        assert_eq!(sent(&outbox), [], "6 is not told yet");
-        let Step::Ask(asked, reading) = outbox.step(0, 256) else { panic!("nothing to read") };
-        assert_eq!(asked.from, 6);
-        reading.done(Ok(Happened { events: vec![happened(6, 1), happened(7, 1)], next: 8, more: false }));
-        assert!(matches!(outbox.step(0, 256), Step::Tell(_)) && outbox.told(7, 8, false));
-        assert!(matches!(outbox.step(0, 256), Step::Wait));
-
-        bell.tell(&[happened(8, 1), happened(8, 1)]);
-        bell.tell(&[happened(9, 1)]);
-        assert!(outbox.has_told());
-        assert_eq!(sent(&outbox), [(vec![8, 8], 9), (vec![9], 10)]);
-        // A slow reader finds it in the journal.
-        bell.tell(&[happened(10, IN_HAND_BYTES_MAX - 100)]);
-        bell.tell(&[happened(11, 100)]);
-        assert!(!outbox.has_told());
-        assert_eq!(sent(&outbox), [(vec![10], 11)]);
-        // As a node does that is ending: 11 has not been told, though nobody is about to.
-        assert!(matches!(outbox.step(0, 256), Step::Ask(asked, _) if asked.from == 11));
-        assert!(matches!(outbox.step(0, 256), Step::Wait));
-        bell.tell(&[happened(12, 1)]);
-        assert_eq!(sent(&outbox), []);
-        assert!(matches!(outbox.step(0, 256), Step::Ask(asked, _) if asked.from == 11));
-    }
-}
+mod tests;

@@ -112,7 +112,7 @@ mod tests {
     use crate::administration::Administration;
     use crate::frame::{ANSWER_MAX, Inbox};
     use crate::message::{Hello, Inquiry, Objection};
-    use crate::serve::{Bell, Binding, Charge, Lost, Owed, Reading, Standing};
+    use crate::serve::{Bell, Binding, Bounds, Charge, Lost, Owed, Reading, Standing};
 
     /// A thousand events of 50 KiB, ten at each revision.
     struct Talkative;
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_batch_is_bounded_and_a_revision_is_told_as_one() {
-        let outbox = Outbox::new();
+        let outbox = Outbox::new(&Bounds::default());
         drop(outbox.expect_watch(7, Interest::EVERYTHING));
         outbox.begin_watch(7, 1, 1);
         let mut teller = Teller::new(&outbox);

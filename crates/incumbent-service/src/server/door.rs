@@ -77,7 +77,7 @@ impl Guard {
 
 /// Lets clients in until the node has ended. Then those are let in who were at the door, lest they are cut off without a word; and it waits until whoever speaks HTTP has its answer.
 pub(super) async fn keep(listener: TcpListener, handle: Handle, counter: Counter, guard: Guard, annex: Annex) {
-    let hall = Arc::new(Hall { counter, guard, annex, lobby: Lobby::new() });
+    let hall = Arc::new(Hall { counter, guard, annex, lobby: Lobby::new(), bounds: Bounds::default() });
     let (busy, mut all_answered) = mpsc::channel(1);
     tokio::select! {
         () = let_in(&hall, &listener, &busy) => {}
@@ -130,6 +130,8 @@ struct Hall {
     guard: Guard,
     annex: Annex,
     lobby: Arc<Lobby>,
+    /// Shared by all: what waits for them is bounded together.
+    bounds: Bounds,
 }
 
 /// A connection, whatever protects it.
@@ -146,7 +148,7 @@ struct Begun {
 }
 
 async fn receive(hall: &Hall, place: &Place, connection: TcpStream, busy: Busy) -> Closed {
-    let bounds = Bounds::default();
+    let bounds = &hall.bounds;
     let begun = match timeout(bounds.handshake, begin(&hall.guard, connection)).await {
         Ok(Ok(begun)) => begun,
         Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => return Closed::ByClient,
@@ -180,7 +182,7 @@ async fn receive(hall: &Hall, place: &Place, connection: TcpStream, busy: Busy) 
         guest.withdrawn().await;
     };
     let closed = tokio::select! {
-        closed = serve(line, &bytes, &counter, &bounds) => closed,
+        closed = serve(line, &bytes, &counter, bounds) => closed,
         () = shown_out => Closed::TurnedAway(Denied::Withdrawn.to_string()),
     };
     if visit.was_refused() {
