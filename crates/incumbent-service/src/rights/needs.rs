@@ -26,6 +26,16 @@ pub(super) enum Need<'a> {
     Nobody(&'static str),
 }
 
+impl Need<'_> {
+    /// Whether who has it may change something.
+    fn is_to_change(self) -> bool {
+        match self {
+            Need::Right(Right::Campaign | Right::Evict | Right::Write | Right::Admin, _) | Need::Some(..) => true,
+            Need::Right(Right::Observe | Right::Read, _) | Need::Token | Need::Nobody(_) => false,
+        }
+    }
+}
+
 /// Of what a right is needed.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Scope<'a> {
@@ -91,6 +101,12 @@ pub enum Errand {
 /// Hears what is needed, one after the other, until it objects.
 pub(super) type Check<'c> = &'c mut dyn FnMut(Need<'_>) -> Result<(), Denied>;
 
+/// There are only so many sessions, and whatever is said of one goes into the log: who has no use for one is given none.
+const SESSIONS: Need<'static> = Need::Some(&[Right::Campaign, Right::Write], "attach anything to a session");
+
+/// What goes into the log every node writes, and carries out.
+const CHANGES: Need<'static> = Need::Some(&[Right::Campaign, Right::Evict, Right::Write], "change anything");
+
 const WHOLE: Need<'static> = Need::Right(Right::Admin, Scope::Everything);
 
 fn on(right: Right, election: &str) -> Need<'_> {
@@ -99,11 +115,10 @@ fn on(right: Right, election: &str) -> Need<'_> {
 
 pub(super) fn of_command(command: &Command, check: Check<'_>) -> Result<(), Denied> {
     match command {
-        // There are only so many clients and sessions: who has no use for one is given none.
-        Command::Introduce(_) => check(Need::Some(&[Right::Campaign, Right::Evict, Right::Write], "change anything")),
-        Command::OpenSession(_) => check(Need::Some(&[Right::Campaign, Right::Write], "attach anything to a session")),
+        // There are only so many clients.
+        Command::Introduce(_) => check(CHANGES),
         // The store lets nobody keep, bind or end another's.
-        Command::KeepAlive(_) | Command::Bind(_) | Command::EndSession(_) => check(Need::Token),
+        Command::OpenSession(_) | Command::KeepAlive(_) | Command::Bind(_) | Command::EndSession(_) => check(SESSIONS),
         Command::Expire(_) => check(Need::Nobody("the passing of time")),
         Command::Campaign(it) => check(on(Right::Campaign, &it.election)),
         Command::Renew(it) => check(on(Right::Campaign, &it.election)),
@@ -120,7 +135,15 @@ pub(super) fn of_command(command: &Command, check: Check<'_>) -> Result<(), Deni
         Command::Forget(it) => check(on(Right::Admin, &it.election)),
         Command::Put(it) => of_put(it, check),
         Command::Delete(it) => of_delete(it, check),
-        Command::Transact(it) => of_transaction(it, check),
+        Command::Transact(it) => {
+            let mut changes = false;
+            of_transaction(it, &mut |need| {
+                changes |= need.is_to_change();
+                check(need)
+            })?;
+            // Who only reads has questions for that, which no log keeps.
+            if changes { Ok(()) } else { check(CHANGES) }
+        }
         // The history is everybody's.
         Command::Compact(_) => check(WHOLE),
     }

@@ -153,9 +153,9 @@ fn table() -> Vec<(Operand, &'static [&'static str])> {
     let commands: Vec<(Command, &'static [&'static str])> = vec![
         (Command::Introduce(Introduce {}), &["campaign or evict or write"]),
         (Command::OpenSession(OpenSession::default()), &["campaign or write"]),
-        (Command::KeepAlive(KeepAlive::default()), &["token"]),
-        (Command::Bind(Bind::default()), &["token"]),
-        (Command::EndSession(EndSession::default()), &["token"]),
+        (Command::KeepAlive(KeepAlive::default()), &["campaign or write"]),
+        (Command::Bind(Bind::default()), &["campaign or write"]),
+        (Command::EndSession(EndSession::default()), &["campaign or write"]),
         (Command::Expire(Expire::default()), &["nobody"]),
         (Command::Campaign(Campaign { election: e(), ..Campaign::default() }), &["campaign in the election \"e\""]),
         (Command::Renew(Renew { election: e(), token: 1 }), &["campaign in the election \"e\""]),
@@ -211,6 +211,8 @@ fn table() -> Vec<(Operand, &'static [&'static str])> {
                 "write the key \"o\"",
             ],
         ),
+        (Command::Transact(Transaction::default()), &["campaign or evict or write"]),
+        (Command::Transact(transact(vec![], vec![Act::Abort(1)], vec![])), &["token", "campaign or evict or write"]),
         (Command::Compact(Compact { revision: 1 }), &["admin everything"]),
     ];
     let queries: Vec<(Query, &'static [&'static str])> = vec![
@@ -310,6 +312,30 @@ fn with_what_it_needs_it_is_allowed_and_without_any_part_of_that_denied() {
         }
         let nothing = operand.is_open_to(&guest(&[]));
         assert_eq!(nothing.is_ok(), grants.is_empty(), "{operand:?}");
+    }
+}
+
+/// All commands go into the log, which every node writes: also what changes nothing, or names sessions that nobody has.
+#[test]
+fn who_may_change_nothing_has_nothing_written_into_the_log() {
+    let reads = transact(vec![Guard::exists("k"), Guard::holds("e", 1)], vec![Act::Read(range("k"))], vec![]);
+    let nested = transact(vec![], vec![Act::Transact(reads.clone())], vec![]);
+    let reader = [(Right::Observe, vec![]), (Right::Read, vec![])];
+    let commands = [
+        Command::KeepAlive(KeepAlive { sessions: (1..100_000).collect() }),
+        Command::Bind(Bind::default()),
+        Command::EndSession(EndSession::default()),
+        Command::Transact(reads),
+        Command::Transact(nested),
+        Command::Transact(Transaction::default()),
+    ];
+    for command in commands {
+        let denied = guest(&reader).may_submit(&command);
+        assert!(matches!(denied, Err(Denied::Useless { .. })), "{command:?}: {denied:?}");
+        for right in [Right::Campaign, Right::Write] {
+            let writer = guest(&[&reader[..], &[(right, b"x".to_vec())]].concat());
+            assert_eq!(writer.may_submit(&command), Ok(()), "{command:?} with {right}");
+        }
     }
 }
 

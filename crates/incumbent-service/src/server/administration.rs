@@ -348,10 +348,27 @@ fn member_view(status: &NodeStatus, node: NodeId, report: Result<NodeReport, Str
         membership: membership(status, node).into(),
         peer: place.map(|it| it.peer.clone()).or_else(|| line.map(|it| it.address.clone())).unwrap_or_default(),
         client: place.map(|it| it.client.clone()).unwrap_or_default(),
-        lag: health.as_ref().and_then(|it| leader_last?.checked_sub(it.last)),
+        lag: health.as_ref().and_then(|it| lag(leader_last, it.last)),
         health,
         line_up: node == status.node || line.is_some_and(is_up),
         round_trip_us: u64::try_from(round_trip.as_micros()).unwrap_or(u64::MAX),
         why,
+    }
+}
+
+/// How far behind a node is. It may have been asked a moment after the leader, and have more by then: it is not behind for that, and whoever waits for 0 is told.
+fn lag(leader_last: Option<u64>, last: u64) -> Option<u64> {
+    leader_last.map(|it| it.saturating_sub(last))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_was_asked_after_the_leader_and_has_more_is_not_behind() {
+        assert_eq!(lag(Some(10), 7), Some(3));
+        assert_eq!((lag(Some(10), 10), lag(Some(10), 12)), (Some(0), Some(0)));
+        assert_eq!(lag(None, 7), None, "nobody leads");
     }
 }

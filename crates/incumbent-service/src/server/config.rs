@@ -110,7 +110,7 @@ pub(super) const NEW_CONNECTIONS: Pace = Pace { burst: 10_000, every: Duration::
 /// New connections from one address.
 pub(super) const NEW_CONNECTIONS_PER_ADDRESS: Pace = Pace { burst: 4_000, every: Duration::from_millis(2) };
 
-/// Bad tokens from one address.
+/// Bad tokens from one address: so many, and then nobody new is let in from there for so long after each. Whoever shares the address waits, too, but never for longer than that.
 pub(super) const REFUSED_LOGINS: Pace = Pace { burst: 20, every: Duration::from_secs(1) };
 
 /// So many addresses are remembered for the limits above, besides those from where somebody is connected.

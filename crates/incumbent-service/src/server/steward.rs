@@ -10,9 +10,9 @@ use incumbent_store::command::Request;
 use tokio::time::Instant;
 
 use super::handle::{Handle, NodeStatus, Outcome};
-use super::inquiry::Whom;
+use super::inquiry::{NodeReport, Whom};
 use super::members::{self, Member};
-use crate::replica::Step;
+use crate::replica::{Index, Origin, Step};
 
 /// So often in an election timeout it looks around.
 const ROUNDS: u32 = 2;
@@ -105,14 +105,21 @@ impl Steward {
         }
         for address in &status.places {
             let Ok(report) = self.handle.inquire(Whom::Address(address.clone())).await else { continue };
-            // It has decided more than this node knows of, and by that this node is no member. One that knows less may not have heard of it yet.
-            let decides = !report.voters.is_empty() && !report.began_otherwise(status.origin);
-            if decides && !report.has(me) && report.health.applied > status.applied {
+            if tells_of_removal(&report, me, status.commit, status.origin) {
                 self.handle.be_removed(NodeId(report.node), report.health.applied).await;
                 return;
             }
         }
     }
+}
+
+/// Whether another knows for certain that this node is no member any more, who knows itself of what was decided up to `commit`.
+///
+/// Who the members are follows from what was decided, and this node may be far from having applied all that. So the other must have applied more than was decided here: one
+/// that knows less may not have heard yet that this node was added.
+fn tells_of_removal(report: &NodeReport, me: NodeId, commit: Index, origin: Option<Origin>) -> bool {
+    let decides = !report.voters.is_empty() && !report.began_otherwise(origin);
+    decides && !report.has(me) && report.health.applied > commit
 }
 
 /// The time without a leader.
@@ -146,5 +153,28 @@ pub(super) async fn promote(handle: &Handle, status: &NodeStatus) {
             let _ = handle.change(vec![Step::Voter(*node)]).await;
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use incumbent_client::administration::Health;
+
+    use super::*;
+
+    #[test]
+    fn a_node_was_removed_if_another_has_applied_more_than_was_decided_here_and_knows_it_not() {
+        let report = |applied, voters: &[u32]| NodeReport {
+            node: 1,
+            health: Health { applied, commit: 300, ..Health::default() },
+            voters: voters.to_vec(),
+            ..NodeReport::default()
+        };
+        // Added at entry 150, and with much to apply still: the other, at 100, has not heard of it yet.
+        assert!(!tells_of_removal(&report(100, &[1, 2]), NodeId(3), 200, None));
+        assert!(!tells_of_removal(&report(200, &[1, 2]), NodeId(3), 200, None));
+        assert!(tells_of_removal(&report(201, &[1, 2]), NodeId(3), 200, None));
+        assert!(!tells_of_removal(&report(201, &[1, 2, 3]), NodeId(3), 200, None));
+        assert!(!tells_of_removal(&report(201, &[]), NodeId(3), 200, None), "it is no member of anything");
     }
 }

@@ -34,8 +34,9 @@ impl Meter {
         self.0 > now + pace.every * (pace.burst - 1)
     }
 
+    /// However many come too fast, one more may come a step of the pace later: nobody runs up a debt for those who come from the same place.
     fn count(&mut self, now: Instant, pace: Pace) {
-        self.0 = self.0.max(now) + pace.every;
+        self.0 = (self.0.max(now) + pace.every).min(now + pace.every * pace.burst);
     }
 
     fn is_idle(self, now: Instant) -> bool {
@@ -232,6 +233,20 @@ mod tests {
         assert_eq!(turnstile.enter(at(0), address(1)), Err(Crowded::BadTokens));
         assert_eq!(turnstile.enter(at(0), address(2)), Ok(()));
         assert_eq!(turnstile.enter(at(0) + REFUSED_LOGINS.every, address(1)), Ok(()));
+    }
+
+    /// Connections that were let in before any of them had shown its token may bring a thousand of them at once.
+    #[test]
+    fn however_many_bad_tokens_come_at_once_others_from_there_are_let_in_a_moment_later() {
+        let mut turnstile = Turnstile::new();
+        for _ in 0..1_000 {
+            turnstile.refuse(at(0), address(1));
+        }
+        assert_eq!(turnstile.enter(at(0), address(1)), Err(Crowded::BadTokens));
+        let soon = at(0) + REFUSED_LOGINS.every;
+        assert_eq!(turnstile.enter(soon, address(1)), Ok(()));
+        turnstile.refuse(soon, address(1));
+        assert_eq!(turnstile.enter(soon, address(1)), Err(Crowded::BadTokens), "one more, and it begins anew");
     }
 
     #[test]
