@@ -1,4 +1,6 @@
 //! From a request to its answer: the way is found, the visitor let in, the body read and checked, the deed done, and what came of it told.
+//!
+//! What is kept of a request meanwhile, and of an answer until it is read, takes room that is counted for whoever asks (weight.rs).
 
 use std::sync::Arc;
 
@@ -21,18 +23,21 @@ use super::border::Gate;
 use super::failure::Failure;
 use super::figures;
 use super::host::came_by_foreign_name;
-use super::limits::{BODY_WITHIN, JSON_BYTES_MAX, VALUE_BYTES_MAX};
+use super::limits::{BODY_WITHIN, JSON_BYTES_MAX, RETRY_AFTER as AGAIN, TIMES_LEFT, VALUE_BYTES_MAX};
 use super::petition::{Petition, caller, number, token};
 use super::routes::{Deed, Gives, Route, Takes, Verb, Way, way};
 use super::shapes;
+use super::weight::Purse;
 use super::{Desk, elections, keys, node, openapi, sessions, streams};
-use crate::server::Consistency;
+use crate::server::{Consistency, Share};
 
 pub(super) type Sent = Either<Full<Bytes>, Channel<Bytes>>;
 
 /// What is told.
 pub(super) enum Told {
     Json(StatusCode, Value),
+    /// As it goes out, and of which kind it is.
+    Written(StatusCode, &'static str, Bytes),
     /// A value, byte for byte, and the revisions that go with it.
     Value {
         revision: u64,
@@ -57,9 +62,12 @@ pub(super) async fn answer(desk: Arc<Desk>, gate: &dyn Gate, request: Request<In
         Way::To(route, _) if route.is_probe() => traces::Span::none(),
         Way::To(..) | Way::OtherMethods(_) | Way::Nowhere => desk.handle.tracer().http(|| caller(request.headers())),
     };
+    let mut purse = Purse::of_a_stranger(&desk.answers);
     let (method, route, told) = match way {
         Way::To(route, variable) => {
-            (route.verb.name(), route.path, serve(&desk, gate, route, variable, request, span.context()).await)
+            let told = serve(&desk, gate, route, variable, request, span.context(), &mut purse).await;
+            let room = if route.commands() { no_room_for_what_was_done } else { no_room_for_an_answer };
+            (route.verb.name(), route.path, told.and_then(|it| it.weighed(&purse).ok_or_else(room)))
         }
         Way::OtherMethods(known) => {
             let failure = Failure::new(
@@ -78,7 +86,7 @@ pub(super) async fn answer(desk: Arc<Desk>, gate: &dyn Gate, request: Request<In
     if span.is_told() {
         tell(&mut span, method, route, &told);
     }
-    let response = told.map_or_else(|failure| failed(&failure), Told::response);
+    let response = told.map_or_else(|failure| failed(failure, &purse), Told::response);
     desk.handle.tally().http(method, route, response.status().as_u16());
     response
 }
@@ -91,7 +99,7 @@ fn tell(span: &mut traces::Span, method: &'static str, route: &'static str, told
         span.set("http.route", route);
     }
     let status = match told {
-        Ok(Told::Json(status, _)) => *status,
+        Ok(Told::Json(status, _) | Told::Written(status, ..)) => *status,
         Ok(Told::Value { .. } | Told::Figures(_) | Told::Stream(_)) => StatusCode::OK,
         Err(failure) => {
             span.set("error.type", failure.code);
@@ -103,10 +111,29 @@ fn tell(span: &mut traces::Span, method: &'static str, route: &'static str, told
     span.fault(told.as_ref().err().filter(|it| it.status.is_server_error()).map(|it| it.code));
 }
 
+/// The kind of most that is told.
+const JSON: &str = "application/json";
+
+fn line(value: &Value) -> Bytes {
+    (value.to_string() + "\n").into()
+}
+
 impl Told {
+    /// As it goes out, with the room that it takes until it is read; `None` if there is none.
+    fn weighed(self, purse: &Purse) -> Option<Told> {
+        Some(match self {
+            Told::Json(status, value) => Told::Written(status, JSON, purse.weigh(line(&value))?),
+            Told::Value { revision, modified, value } => Told::Value { revision, modified, value: purse.weigh(value)? },
+            Told::Figures(text) => Told::Written(StatusCode::OK, Gives::Figures.kind(), purse.weigh(text.into())?),
+            // There is one of it for all; and a stream is bounded by itself.
+            Told::Written(..) | Told::Stream(_) => self,
+        })
+    }
+
     fn response(self) -> Response<Sent> {
         match self {
-            Told::Json(status, value) => respond(status, "application/json", (value.to_string() + "\n").into()),
+            Told::Json(status, value) => respond(status, JSON, line(&value)),
+            Told::Written(status, kind, body) => respond(status, kind, body),
             Told::Value { revision, modified, value } => {
                 let mut response = respond(StatusCode::OK, Gives::Value.kind(), value);
                 response.headers_mut().insert(REVISION, revision.into());
@@ -132,8 +159,13 @@ fn respond(status: StatusCode, kind: &'static str, body: Bytes) -> Response<Sent
     response
 }
 
-fn failed(failure: &Failure) -> Response<Sent> {
-    let mut response = Told::Json(failure.status, failure.document()).response();
+fn failed(mut failure: Failure, purse: &Purse) -> Response<Sent> {
+    let told = Told::Json(failure.status, failure.document()).weighed(purse).unwrap_or_else(|| {
+        // All else in it is short.
+        failure.found = None;
+        Told::Json(failure.status, failure.document())
+    });
+    let mut response = told.response();
     let headers = response.headers_mut();
     if let Some(after) = failure.retry_after {
         headers.insert(RETRY_AFTER, after.as_millis().div_ceil(1000).try_into().unwrap_or(u64::MAX).into());
@@ -156,6 +188,7 @@ async fn serve(
     variable: &str,
     request: Request<Incoming>,
     span: Option<Context>,
+    purse: &mut Purse,
 ) -> Result<Told, Failure> {
     let (head, incoming) = request.into_parts();
     // A browser says where a page comes from that wants something done here: no page has any business with it.
@@ -177,16 +210,24 @@ async fn serve(
         ));
     }
     let visitor = gate.admit(token(&head.headers)?)?;
+    purse.is_of(visitor.name());
     let asked = Parameters::read(head.uri.query(), route.asks)?;
     let consistency =
         if asked.text("consistency").as_deref() == Some("local") { Consistency::Local } else { Consistency::Linearizable };
     let number = if route.commands() { number(&head.headers)? } else { None };
     let petition = Petition { desk: Arc::clone(desk), visitor, consistency, number, span };
+    let bytes_max = match &route.takes {
+        Takes::Nothing => 0,
+        Takes::Json(_) => JSON_BYTES_MAX,
+        Takes::Value => VALUE_BYTES_MAX,
+    };
+    // Until all is done: what was made of the body is kept, too.
+    let _room = room(desk, &petition, &incoming, bytes_max)?;
     let body = match &route.takes {
-        Takes::Nothing => read(incoming, 0).await.map(|_| Value::Null)?,
-        Takes::Json(shape) => bodies::parse(&read(incoming, JSON_BYTES_MAX).await?, shape)?,
+        Takes::Nothing => read(incoming, bytes_max).await.map(|_| Value::Null)?,
+        Takes::Json(shape) => bodies::parse(&read(incoming, bytes_max).await?, shape)?,
         Takes::Value => {
-            let value = read(incoming, VALUE_BYTES_MAX).await?;
+            let value = read(incoming, bytes_max).await?;
             return keys::write(&petition, address::variable(variable)?, value, &asked).await.map(fine);
         }
     };
@@ -194,7 +235,7 @@ async fn serve(
         // Nobody would read it.
         return Ok(Told::Stream(Channel::new(1).1));
     }
-    act(petition, route, variable, Body(&body), &asked, &head.headers).await
+    act(petition, route, variable, body, &asked, &head.headers).await
 }
 
 fn fine(value: Value) -> Told {
@@ -210,14 +251,17 @@ async fn open(desk: &Desk, route: &Route) -> Option<Told> {
         let (is_ready, told) = node::readiness(desk).await;
         return Some(Told::Json(if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, told));
     }
-    Some(fine(if route.deed == Deed::Document { openapi::document() } else { serde_json::json!({ "node": desk.handle.me().0 }) }))
+    if route.deed == Deed::Document {
+        return Some(Told::Written(StatusCode::OK, JSON, openapi::text()));
+    }
+    Some(fine(serde_json::json!({ "node": desk.handle.me().0 })))
 }
 
 async fn act(
     petition: Petition,
     route: &Route,
     variable: &str,
-    body: Body<'_>,
+    json: Value,
     asked: &Parameters,
     headers: &HeaderMap,
 ) -> Result<Told, Failure> {
@@ -227,7 +271,7 @@ async fn act(
         let what_to_do = "take the number from POST or GET /v1/sessions";
         shapes::id(variable).ok_or_else(|| Failure::malformed("the session in the path is no number", what_to_do))
     };
-    let it = &petition;
+    let (it, body) = (&petition, Body(&json));
     let told = match route.deed {
         Deed::Health | Deed::Ready | Deed::Document => return Err(Failure::confused()),
         Deed::Figures => return figures(it).await,
@@ -236,7 +280,12 @@ async fn act(
         Deed::Elections => elections::list(it, asked).await?,
         Deed::Board => elections::board(it, name()?).await?,
         Deed::History => elections::history(it, name()?).await?,
-        Deed::Campaign => return elections::campaign(it, name()?, body, asked).await,
+        // Not kept while it waits: in memory JSON is much more than it was.
+        Deed::Campaign => {
+            let bid = elections::bid(name()?, body)?;
+            drop(json);
+            return elections::campaign(it, bid, asked).await;
+        }
         Deed::Renew => elections::renew(it, name()?, body).await?,
         Deed::Proclaim => elections::proclaim(it, name()?, body).await?,
         Deed::Resign => elections::resign(it, name()?, body).await?,
@@ -256,7 +305,11 @@ async fn act(
         Deed::Key => return keys::read(it, key()?, asked).await,
         Deed::PutKey => return Err(Failure::confused()),
         Deed::DeleteKey => keys::delete(it, key()?, asked).await?,
-        Deed::Transact => keys::transact(it, body).await?,
+        Deed::Transact => {
+            let transaction = body.transaction()?;
+            drop(json);
+            keys::transact(it, transaction).await?
+        }
         Deed::Compact => keys::compact(it, body).await?,
         Deed::Events => {
             let interest = Interest::of(Topic::Election(name()?));
@@ -284,6 +337,34 @@ async fn figures(petition: &Petition) -> Result<Told, Failure> {
     let (desk, spans) = (&petition.desk, petition.desk.handle.tracer().counts());
     let told = figures::tell(&node, &stored, desk.handle.tally(), spans, desk.streams.available_permits());
     told.map(Told::Figures).map_err(|_| Failure::confused())
+}
+
+fn no_room(status: StatusCode, code: &'static str, message: &str, what_to_do: &str) -> Failure {
+    Failure { retry_after: Some(AGAIN), ..Failure::new(status, code, message, what_to_do) }
+}
+
+fn no_room_for_an_answer() -> Failure {
+    let message = "the answers that nobody has read yet, of this guest or of all, are as many as may be";
+    no_room(StatusCode::SERVICE_UNAVAILABLE, "busy", message, "read them, then ask again; ask for less at once")
+}
+
+/// It is too late to say that it was not done.
+fn no_room_for_what_was_done() -> Failure {
+    let message = "it was done, but the answers that nobody has read yet, of this guest or of all, are as many as may be";
+    Failure::new(StatusCode::GATEWAY_TIMEOUT, "answer_dropped", message, "read what came of it")
+}
+
+/// Room for a body that is about to come.
+fn room(desk: &Desk, petition: &Petition, body: &Incoming, bytes_max: usize) -> Result<Option<Share>, Failure> {
+    if body.is_end_stream() {
+        return Ok(None);
+    }
+    let announced = body.size_hint().upper().and_then(|it| usize::try_from(it).ok()).unwrap_or(bytes_max);
+    let room = desk.bodies.take(&petition.visitor.name().into(), announced.min(bytes_max), TIMES_LEFT);
+    room.map(Some).ok_or_else(|| {
+        let message = "the requests that are under way, of this guest or of all, bring as much as may be";
+        no_room(StatusCode::SERVICE_UNAVAILABLE, "busy", message, "try again, or bring less at once")
+    })
 }
 
 /// The whole body, if it is no longer than this.

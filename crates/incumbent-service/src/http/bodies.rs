@@ -5,10 +5,13 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use incumbent_store::keys::item::Span;
 use incumbent_store::keys::transaction::{Act, Against, Comparison, Delete, Guard, Operation, Put, Transaction};
+use incumbent_store::limits::Limits;
 use incumbent_store::query::Range;
+use incumbent_store::refusal::Refusal;
 use serde_json::Value;
 
 use super::failure::Failure;
+use super::limits::JSON_VALUES_MAX;
 use super::once::{self, Unread};
 use super::shapes::{self, Shape};
 
@@ -21,7 +24,8 @@ pub(super) fn parse(bytes: &[u8], shape: &Shape) -> Result<Value, Failure> {
     let value = if bytes.is_empty() {
         Value::Object(serde_json::Map::new())
     } else {
-        once::value(bytes).map_err(|unread| match unread {
+        once::value(bytes, JSON_VALUES_MAX).map_err(|unread| match unread {
+            Unread::TooMany => Refusal::Limit { what: "values in a body".to_owned(), max: JSON_VALUES_MAX as u64 }.into(),
             Unread::Twice(name) => Failure::malformed(format!("the field {name:?} is there twice"), "give it once"),
             Unread::NoJson(why) => Failure::malformed(format!("the body is no JSON: {why}"), "send an object in JSON, in UTF-8"),
         })?
@@ -99,7 +103,24 @@ impl<'a> Body<'a> {
         self.0[name].as_array().into_iter().flatten().map(|it| read(Body(it))).collect()
     }
 
+    /// Refused if it has more guards and operations than the store takes, before any of them is made: whatever goes into the log, every node reads.
     pub(super) fn transaction(self) -> Result<Transaction, Failure> {
+        const OPERATIONS_MAX: usize = Limits::STANDARD.operations_max;
+        if self.operations() > OPERATIONS_MAX {
+            let what = "guards and operations in a transaction".to_owned();
+            return Err(Refusal::Limit { what, max: OPERATIONS_MAX as u64 }.into());
+        }
+        self.read_transaction()
+    }
+
+    /// How many guards and operations a transaction has, nested ones included.
+    fn operations(self) -> usize {
+        let list = |name: &str| self.0[name].as_array().into_iter().flatten();
+        let acts = list("then").chain(list("otherwise"));
+        list("guards").count() + acts.map(|it| 1 + Body(&it["transact"]).operations()).sum::<usize>()
+    }
+
+    fn read_transaction(self) -> Result<Transaction, Failure> {
         Ok(Transaction {
             guards: self.each("guards", Body::guard)?,
             then: self.each("then", Body::operation)?,
@@ -163,7 +184,7 @@ impl<'a> Body<'a> {
                 counts: inner.flag("counts"),
                 ..Range::default()
             }),
-            "transact" => Act::Transact(inner.transaction()?),
+            "transact" => Act::Transact(inner.read_transaction()?),
             _abort => Act::Abort(value.as_u64().unwrap_or_default()),
         };
         Ok(act.into())
@@ -239,6 +260,33 @@ mod tests {
             ],
         };
         assert_eq!(read, Ok(expected));
+    }
+
+    #[test]
+    fn no_transaction_with_too_many_operations_is_made() {
+        const MAX: usize = Limits::STANDARD.operations_max;
+        let reads = |count: usize| vec![json!({ "read": { "key": "a" } }); count];
+        let guards = |count: usize| vec![json!({ "key": "a", "comparison": "less", "value": "v" }); count];
+        let limit =
+            |what: &str, max: usize| Err(Failure::from(Refusal::Limit { what: what.to_owned(), max: max as u64 }).message);
+        let too_many = || limit("guards and operations in a transaction", MAX);
+        assert!(read(&json!({ "then": reads(MAX) })).is_ok() && read(&json!({ "guards": guards(MAX) })).is_ok());
+        assert_eq!(read(&json!({ "then": reads(MAX + 1) })), too_many());
+        assert_eq!(read(&json!({ "guards": guards(1), "otherwise": reads(MAX) })), too_many());
+        let nested = json!({ "transact": { "guards": guards(MAX / 2), "then": reads(MAX / 2) } });
+        assert_eq!(read(&json!({ "then": [nested] })), too_many());
+        // Of a hundred thousand not even the JSON is kept.
+        assert_eq!(read(&json!({ "then": reads(100_000) })), limit("values in a body", JSON_VALUES_MAX));
+    }
+
+    /// The wordiest there are: a limit on values must not come before that on operations.
+    #[test]
+    fn as_many_puts_as_may_be_can_be_said() {
+        let put = json!({ "put": {
+            "key": "a", "value": "v", "session": 1, "outlives_session": true, "parent_len": 1, "sequential": true, "keeps_value": false,
+            "keeps_session": false, "previous": true,
+        } });
+        assert!(read(&json!({ "then": vec![put; Limits::STANDARD.operations_max] })).is_ok());
     }
 
     #[test]

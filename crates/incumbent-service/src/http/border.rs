@@ -20,11 +20,14 @@ pub trait Gate: Send + Sync {
 
     /// Whether whoever comes is let in, without a token.
     fn is_open(&self) -> bool;
+
+    /// Whether it is known by now who asks by this connection, or need not be.
+    fn knows_somebody(&self) -> bool;
 }
 
 /// Who was let in.
 pub trait Visitor: Send + Sync {
-    /// Who it is: what those of other names want has its turn, too.
+    /// Its name: under it is counted what it takes of the node, and others have their turns.
     fn name(&self) -> &str;
 
     /// The request as the store may have it: checked, and with whatever must be in it of the one who asks.
@@ -68,6 +71,10 @@ impl Gate for Everybody {
     }
 
     fn is_open(&self) -> bool {
+        true
+    }
+
+    fn knows_somebody(&self) -> bool {
         true
     }
 }

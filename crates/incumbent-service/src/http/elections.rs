@@ -59,19 +59,9 @@ pub(super) async fn done(petition: &Petition, command: Command) -> Result<Value,
     }
 }
 
-/// Stands for election, and waits until it is won if the one who asks wants to.
-///
-/// While it waits nobody keeps the session alive for it: a connection says little about who is behind it, and the session may keep other leaderships.
-pub(super) async fn campaign(petition: &Petition, election: String, body: Body<'_>, asked: &Parameters) -> Result<Told, Failure> {
-    let wait = asked.span("wait").unwrap_or_default();
-    if wait > WAIT_MAX {
-        return Err(Failure::malformed(
-            format!("wait is longer than {} s", WAIT_MAX.as_secs()),
-            "wait for less, and ask again: a candidate keeps its place",
-        ));
-    }
-    let until = Instant::now() + wait;
-    let bid = Campaign {
+/// What a candidate says of itself.
+pub(super) fn bid(election: String, body: Body<'_>) -> Result<Campaign, Failure> {
+    Ok(Campaign {
         session: body.id("session").unwrap_or_default(),
         election,
         identity: body.text("identity"),
@@ -82,7 +72,21 @@ pub(super) async fn campaign(petition: &Petition, election: String, body: Body<'
         tenure_ms_min: body.whole("tenure_ms_min"),
         seen: body.id("seen").unwrap_or_default(),
         only_if_free: body.flag("only_if_free"),
-    };
+    })
+}
+
+/// Stands for election, and waits until it is won if the one who asks wants to.
+///
+/// While it waits nobody keeps the session alive for it: a connection says little about who is behind it, and the session may keep other leaderships.
+pub(super) async fn campaign(petition: &Petition, bid: Campaign, asked: &Parameters) -> Result<Told, Failure> {
+    let wait = asked.span("wait").unwrap_or_default();
+    if wait > WAIT_MAX {
+        return Err(Failure::malformed(
+            format!("wait is longer than {} s", WAIT_MAX.as_secs()),
+            "wait for less, and ask again: a candidate keeps its place",
+        ));
+    }
+    let until = Instant::now() + wait;
     let mut told = petition.submit(Command::Campaign(bid.clone())).await?;
     if !wait.is_zero() && !bid.only_if_free && is_in_line(&told.0) {
         match stand(petition, &bid, &mut told, until).await {

@@ -141,8 +141,8 @@ async fn guarded(petition: &Petition, guards: Vec<Guard>, key: Bytes, act: Act) 
     Err(Failure { found: found.map(Box::new), ..failure })
 }
 
-pub(super) async fn transact(petition: &Petition, body: Body<'_>) -> Result<Value, Failure> {
-    match petition.submit(Command::Transact(body.transaction()?)).await? {
+pub(super) async fn transact(petition: &Petition, transaction: Transaction) -> Result<Value, Failure> {
+    match petition.submit(Command::Transact(transaction)).await? {
         (Reply::Transacted(transacted), revision) => Ok(views::at(revision, views::transacted(&transacted))),
         (_, _) => Err(Failure::confused()),
     }

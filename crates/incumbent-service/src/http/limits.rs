@@ -12,6 +12,27 @@ pub(super) const VALUE_BYTES_MAX: usize = Limits::STANDARD.value_len_max;
 /// A JSON body: the longest value in base64, and names, keys and punctuation around it. What the store is asked is limited by itself once more.
 pub(super) const JSON_BYTES_MAX: usize = VALUE_BYTES_MAX / 3 * 4 + (256 << 10);
 
+/// So many values (objects, lists, texts, numbers) in a JSON body: what it takes to say as many guards and operations as a transaction may have. In memory a value takes some hundred times of
+/// what it takes in JSON.
+pub(super) const JSON_VALUES_MAX: usize = 16 * Limits::STANDARD.operations_max;
+
+/// Bodies that are being read, or of whose requests the answer is not there yet, of all together. Beyond that who brings one is told to come again (503).
+pub(super) const BODIES_BYTES_MAX: usize = 128 << 20;
+
+/// Answers that are not read yet, of all together.
+pub(super) const ANSWERS_BYTES_MAX: usize = 256 << 20;
+
+/// A guest has room in those as long as it has no more than so many times what is left: so it has half of it, and keeps out nobody.
+pub(super) const TIMES_LEFT: usize = 1;
+
+const _: () = assert!(BODIES_BYTES_MAX > 8 * JSON_BYTES_MAX && ANSWERS_BYTES_MAX > 8 * Limits::STANDARD.answer_bytes_max);
+
+/// On a connection on which nobody has said who it is (probes, and whoever asks for the document) so many requests are answered at once ...
+pub(super) const STRANGER_ANSWERED_AT_ONCE: u32 = 10;
+
+/// ... and then one in each such time: a few thousand such connections leave the thread that serves everybody time for others.
+pub(super) const STRANGER_ANSWERED_EVERY: Duration = Duration::from_millis(100);
+
 /// The head of a request: the longest key with every byte percent-encoded, a token, and what browsers and proxies add.
 pub(super) const HEAD_BYTES_MAX: usize = 32 << 10;
 
@@ -38,8 +59,11 @@ pub(super) const STREAMS_MAX: usize = 10_000;
 /// So often a stream says something in any case, by which both sides notice that the other is gone.
 pub(super) const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 
-/// A connection whose other side takes nothing of an answer or a stream for so long is closed.
+/// A connection whose other side takes nothing of an answer or a stream for so long is closed ...
 pub(super) const READ_WITHIN: Duration = Duration::from_secs(60);
+
+/// ... and one that takes less than this in a second, after that time. Whoever takes a byte now and then would have the node keep megabytes for ever.
+pub(super) const READ_BYTES_PER_S_MIN: u32 = 32 << 10;
 
 /// Whoever reconnects to a stream waits so long before, unless it knows better.
 pub(super) const RECONNECT_AFTER: Duration = Duration::from_millis(500);

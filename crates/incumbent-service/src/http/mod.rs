@@ -28,6 +28,7 @@ mod limits;
 mod node;
 mod once;
 mod openapi;
+mod pace;
 mod petition;
 mod routes;
 mod schemas;
@@ -35,6 +36,7 @@ mod sessions;
 mod shapes;
 mod streams;
 mod views;
+mod weight;
 
 use std::convert::Infallible;
 use std::fmt;
@@ -53,20 +55,26 @@ pub use self::annex::Annex;
 pub use self::border::{Denial, Everybody, Gate, Visitor};
 use self::connection::Connection;
 pub use self::host::came_by_foreign_name;
-use crate::server::Handle;
+use self::pace::Pace;
+use crate::server::{Handle, Pool};
 
 /// What all connections of a node have in common.
 pub struct Desk {
     handle: Handle,
     /// Places for streams of events.
     streams: Arc<Semaphore>,
+    /// Room for bodies.
+    bodies: Pool,
+    /// Room for answers that nobody has read yet.
+    answers: Pool,
 }
 
 impl Desk {
     /// The desk of this node.
     pub fn of(handle: Handle) -> Arc<Desk> {
         let streams = Arc::new(Semaphore::new(limits::STREAMS_MAX));
-        Arc::new(Desk { handle, streams })
+        let (bodies, answers) = (Pool::new(limits::BODIES_BYTES_MAX), Pool::new(limits::ANSWERS_BYTES_MAX));
+        Arc::new(Desk { handle, streams, bodies, answers })
     }
 }
 
@@ -84,10 +92,16 @@ where
     let handle = desk.handle.clone();
     let asked = Arc::new(Notify::new());
     let asks = Arc::clone(&asked);
+    let pace = Arc::new(Pace::new());
     let service = service_fn(move |request: Request<Incoming>| {
         asks.notify_one();
-        let (desk, gate) = (Arc::clone(&desk), Arc::clone(&gate));
-        async move { Ok::<_, Infallible>(answers::answer(desk, &*gate, request).await) }
+        let (desk, gate, pace) = (Arc::clone(&desk), Arc::clone(&gate), Arc::clone(&pace));
+        async move {
+            if !gate.knows_somebody() {
+                pace.keep().await;
+            }
+            Ok::<_, Infallible>(answers::answer(desk, &*gate, request).await)
+        }
     });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())

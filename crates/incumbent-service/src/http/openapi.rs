@@ -1,5 +1,8 @@
 //! The table of routes as an OpenAPI 3.1 document.
 
+use std::sync::OnceLock;
+
+use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use super::address::{Kind, Parameter};
@@ -7,8 +10,13 @@ use super::routes::{Gives, ROUTES, Route, Takes};
 use super::schemas::SCHEMAS;
 use super::shapes::Shape;
 
-/// The document.
-pub(super) fn document() -> Value {
+/// The document. Made once: whoever wants it need not say who it is.
+pub(super) fn text() -> Bytes {
+    static TEXT: OnceLock<Bytes> = OnceLock::new();
+    TEXT.get_or_init(|| (document().to_string() + "\n").into()).clone()
+}
+
+fn document() -> Value {
     let mut paths = Map::new();
     for route in ROUTES {
         let path = route.path.replace("*}", "}");
@@ -99,4 +107,15 @@ fn responses(route: &Route) -> Value {
         told[&status]["content"][gives.kind()] = content;
     }
     told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_document_is_made_once() {
+        assert_eq!(text().as_ptr(), text().as_ptr());
+        assert_eq!(serde_json::from_slice::<Value>(&text()).expect("JSON"), document());
+    }
 }

@@ -104,7 +104,7 @@ pub(super) type Check<'c> = &'c mut dyn FnMut(Need<'_>) -> Result<(), Denied>;
 /// There are only so many sessions, and whatever is said of one goes into the log: who has no use for one is given none.
 const SESSIONS: Need<'static> = Need::Some(&[Right::Campaign, Right::Write], "attach anything to a session");
 
-/// What goes into the log every node writes, and carries out.
+/// What goes into the log is written by every node, whatever comes of it.
 const CHANGES: Need<'static> = Need::Some(&[Right::Campaign, Right::Evict, Right::Write], "change anything");
 
 const WHOLE: Need<'static> = Need::Right(Right::Admin, Scope::Everything);

@@ -61,8 +61,17 @@ pub(super) const WATCH_BACKLOG_MAX: usize = 1024;
 /// So many bytes of events wait for one stream, and one batch more.
 pub(super) const WATCH_BACKLOG_BYTES_MAX: usize = 1 << 20;
 
-/// So many bytes of events wait for all streams of a node, each counted for everyone it waits for. Beyond that, a stream that is behind is ended: its reader comes back and reads on.
+/// So many bytes of events wait for all streams of a node, each counted for everyone it waits for. There are never more: a stream for which there is no room is ended, and its reader comes
+/// back and reads on.
 pub(super) const WATCH_BACKLOGS_BYTES_MAX: usize = 256 << 20;
+
+/// A stream that is behind has room as long as all that waits for its guest is no more than so many times what is left: so a guest that reads slowly has half of it, and shuts out nobody.
+pub(super) const WATCH_TIMES_LEFT_BEHIND: usize = 1;
+
+/// The same for a stream that has read everything: something that is told to very many of one guest at once is no fault of theirs.
+pub(super) const WATCH_TIMES_LEFT: usize = 3;
+
+const _: () = assert!(WATCH_TIMES_LEFT > WATCH_TIMES_LEFT_BEHIND);
 
 /// So many bytes of what has happened are read at once for somebody who watches, and a revision more.
 pub(super) const WATCH_READ_BYTES_MAX: usize = 256 << 10;

@@ -541,8 +541,8 @@ impl Driver {
                     self.with_the_rest(Input::Read { tag });
                 }
             }
-            Order::Watch { interest, from, answer } => {
-                let _ = answer.send(self.watchers.add(interest, from, &self.store, self.unwatched.clone()));
+            Order::Watch { interest, guest, from, answer } => {
+                let _ = answer.send(self.watchers.add(interest, guest, from, &self.store, self.unwatched.clone()));
             }
             Order::Status { answer } => drop(answer.send(self.status())),
             Order::Digest { answer } => self.work(Work::Digest(answer)),

@@ -21,6 +21,10 @@ impl Gate for Visit {
     fn is_open(&self) -> bool {
         self.asks_for_nothing()
     }
+
+    fn knows_somebody(&self) -> bool {
+        self.asks_for_nothing() || self.has_admitted()
+    }
 }
 
 impl Visitor for Guest {

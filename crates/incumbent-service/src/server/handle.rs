@@ -305,6 +305,8 @@ pub(super) enum Order {
     },
     Watch {
         interest: Interest,
+        /// Of whose share what waits for it is taken.
+        guest: Arc<str>,
         from: u64,
         answer: oneshot::Sender<Watch>,
     },
@@ -434,7 +436,7 @@ impl Handle {
     /// Watches what happens from a revision on; from now on if `from` is 0. It may begin in the future. `None` if the node has ended.
     pub async fn watch(&self, interest: Interest, from: u64) -> Option<Watch> {
         let (answer, answered) = oneshot::channel();
-        self.send(Order::Watch { interest, from, answer }).await.ok()?;
+        self.send(Order::Watch { interest, guest: Arc::clone(&self.guest), from, answer }).await.ok()?;
         self.heard(answered).await
     }
 

@@ -47,6 +47,7 @@ mod keeper;
 mod lobby;
 mod members;
 mod opening;
+mod pool;
 mod readers;
 mod rehearsal;
 mod steward;
@@ -83,6 +84,7 @@ pub use self::handle::{
     Batch, Consistency, DiskStatus, End, Handle, NodeStatus, NotNow, Outcome, Unanswered, Unchanged, Watch, WatchEnd, Why,
 };
 pub use self::members::{Member, Members, RESERVED, is_reserved};
+pub(crate) use self::pool::{Pool, Share};
 pub(crate) use self::tally::Tally;
 pub use self::tls::{Admission, ServerTls};
 use crate::log::{self, Disk, Folder};

@@ -226,8 +226,12 @@ async fn a_task_that_fails_ends_the_node() {
 // Watches.
 
 fn watch(watchers: &mut Watchers, from: u64, store: &Store) -> Watch {
+    watch_as("guest", watchers, from, store)
+}
+
+fn watch_as(guest: &str, watchers: &mut Watchers, from: u64, store: &Store) -> Watch {
     let keys = Interest::of(Topic::Keys(Span::prefix("key")));
-    watchers.add(keys, from, store, mpsc::unbounded_channel().0)
+    watchers.add(keys, guest.into(), from, store, mpsc::unbounded_channel().0)
 }
 
 /// The revisions of the events that are there to be read.
@@ -343,6 +347,24 @@ async fn what_waits_for_all_slow_listeners_is_bounded_and_those_who_read_hear_ev
     assert!(matches!(last, Some(WatchEnd::Refused(Refusal::Limit { .. }))));
     drop(slow);
     assert_eq!(watchers.waiting(), 0, "nothing waits for those who are gone");
+}
+
+/// However much it does not read, also on streams that each have nothing waiting before: those are told within the bound, too.
+#[tokio::test]
+async fn a_guest_that_reads_nothing_shuts_out_no_other_and_no_bound_is_passed() {
+    let (mut store, mut watchers) = (Store::new(0), Watchers::default());
+    let large = "v".repeat(100_000);
+    let hoarders = 3 * WATCH_BACKLOGS_BYTES_MAX / large.len();
+    let hoarding: Vec<Watch> = (0..hoarders).map(|_| watch_as("hoards", &mut watchers, 0, &store)).collect();
+    let mut slow = watch_as("slow", &mut watchers, 0, &store);
+    for written in 1..=4 {
+        watchers.tell(&write(&mut store, "key", &large), written);
+        assert!(watchers.waiting() <= WATCH_BACKLOGS_BYTES_MAX, "{} wait", watchers.waiting());
+    }
+    assert_eq!(told(&mut slow), [1, 2, 3, 4], "it was behind, and others were behind more");
+    assert!(hoarding.iter().filter(|it| it.end.get().is_some()).count() > hoarders / 2);
+    let mut late = watch_as("late", &mut watchers, 1, &store);
+    assert_eq!(told(&mut late)[0], 1, "there is room for who comes now");
 }
 
 /// A snapshot from another node: the store leaps, and those who watch hear what lies between, or that it is not known.

@@ -54,6 +54,11 @@ impl Visit {
         self.tokens.is_none()
     }
 
+    /// Whether somebody was let in.
+    pub(super) fn has_admitted(&self) -> bool {
+        self.guest.borrow().is_some()
+    }
+
     /// Until somebody was let in.
     pub(super) async fn admitted(&self) -> Guest {
         let mut guest = self.guest.subscribe();

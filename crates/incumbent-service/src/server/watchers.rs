@@ -1,7 +1,7 @@
 //! Who watches on this node, and how far each has been told.
 //!
 //! Told is the log's events in their order, each revision whole, without a hole or a repetition from the revision that was asked for; or that this is not to be had,
-//! and why. A watcher that does not read is cut off; it holds nobody up, and what waits for it is bounded in bytes, for each and for all (C69).
+//! and why. A watcher that does not read is cut off; it holds nobody up, and what waits for it is bounded in bytes, for each, for all of a guest and for all (C69).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,27 +14,34 @@ use incumbent_store::store::Store;
 use incumbent_store::watch::{Interest, Watches};
 use tokio::sync::mpsc;
 
-use super::config::{WATCH_BACKLOG_BYTES_MAX, WATCH_BACKLOG_MAX, WATCH_BACKLOGS_BYTES_MAX, WATCH_READ_BYTES_MAX, WATCHES_MAX};
+use super::config::{
+    WATCH_BACKLOG_BYTES_MAX, WATCH_BACKLOG_MAX, WATCH_BACKLOGS_BYTES_MAX, WATCH_READ_BYTES_MAX, WATCH_TIMES_LEFT,
+    WATCH_TIMES_LEFT_BEHIND, WATCHES_MAX,
+};
 use super::handle::{Batch, Watch, WatchEnd};
+use super::pool::{Pool, Share};
 
 /// All who watch.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Watchers {
     last: u64,
     watches: Watches,
     watchers: BTreeMap<u64, Watcher>,
-    /// What waits for all of them, in bytes.
-    waiting: Arc<AtomicUsize>,
+    /// Room for what waits for all of them.
+    room: Pool,
 }
 
 #[derive(Debug)]
 struct Watcher {
     interest: Interest,
+    guest: Arc<str>,
     /// Nothing before this revision is told.
     next: u64,
     batches: mpsc::Sender<(Batch, Held)>,
-    /// What waits for it, in bytes, and for all.
-    waiting: [Arc<AtomicUsize>; 2],
+    /// What waits for it, in bytes.
+    waiting: Arc<AtomicUsize>,
+    /// Where there is room for that.
+    room: Pool,
     end: Arc<OnceLock<WatchEnd>>,
 }
 
@@ -42,23 +49,20 @@ struct Watcher {
 #[derive(Debug)]
 pub(super) struct Held {
     bytes: usize,
-    waiting: [Arc<AtomicUsize>; 2],
+    waiting: Arc<AtomicUsize>,
+    _share: Share,
 }
 
 impl Held {
-    fn new(bytes: usize, waiting: &[Arc<AtomicUsize>; 2]) -> Held {
-        for count in waiting {
-            count.fetch_add(bytes, Ordering::Relaxed);
-        }
-        Held { bytes, waiting: waiting.clone() }
+    fn new(bytes: usize, waiting: &Arc<AtomicUsize>, share: Share) -> Held {
+        waiting.fetch_add(bytes, Ordering::Relaxed);
+        Held { bytes, waiting: Arc::clone(waiting), _share: share }
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        for count in &self.waiting {
-            count.fetch_sub(self.bytes, Ordering::Relaxed);
-        }
+        self.waiting.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -76,6 +80,13 @@ impl News {
     }
 }
 
+impl Default for Watchers {
+    fn default() -> Watchers {
+        let room = Pool::new(WATCH_BACKLOGS_BYTES_MAX);
+        Watchers { last: 0, watches: Watches::default(), watchers: BTreeMap::new(), room }
+    }
+}
+
 impl Watchers {
     pub(super) fn len(&self) -> usize {
         self.watchers.len()
@@ -84,19 +95,26 @@ impl Watchers {
     /// What waits for all of them, in bytes.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
-        self.waiting.load(Ordering::Relaxed)
+        self.room.taken()
     }
 
-    /// Begins a watch, with what has happened since `from`.
-    pub(super) fn add(&mut self, interest: Interest, from: u64, store: &Store, unwatched: mpsc::UnboundedSender<u64>) -> Watch {
+    /// Begins a watch of a guest, with what has happened since `from`.
+    pub(super) fn add(
+        &mut self,
+        interest: Interest,
+        guest: Arc<str>,
+        from: u64,
+        store: &Store,
+        unwatched: mpsc::UnboundedSender<u64>,
+    ) -> Watch {
         self.last += 1;
         let number = self.last;
         let (batches, inbox) = mpsc::channel(WATCH_BACKLOG_MAX);
         let end = Arc::default();
         let watch = Watch { number, batches: inbox, in_hand: None, end: Arc::clone(&end), unwatched };
         let next = if from == 0 { store.revision() + 1 } else { from };
-        let waiting = [Arc::default(), Arc::clone(&self.waiting)];
-        let mut watcher = Watcher { interest, next, batches, waiting, end };
+        let (waiting, room) = (Arc::default(), self.room.clone());
+        let mut watcher = Watcher { interest, guest, next, batches, waiting, room, end };
         if self.watchers.len() >= WATCHES_MAX {
             let _ = watcher.finish(WatchEnd::Refused(Refusal::Limit { what: "watches".to_owned(), max: WATCHES_MAX as u64 }));
         } else if watcher.catch_up(store) {
@@ -155,15 +173,14 @@ impl Watcher {
     }
 
     fn send(&mut self, batch: Batch, bytes: usize) -> bool {
-        // Whoever has read everything is told more, however much it is.
-        let own = self.waiting[0].load(Ordering::Relaxed);
-        if own > 0 && !self.is_room_for(bytes) {
-            return self.finish(too_much_waits());
-        }
+        let own = self.waiting.load(Ordering::Relaxed);
+        let times = if own > 0 { WATCH_TIMES_LEFT_BEHIND } else { WATCH_TIMES_LEFT };
+        let Some(share) = self.room.take(&self.guest, bytes, times) else { return self.finish(too_much_waits()) };
+        // Whoever has read everything is told more, however much it is for one.
         if own > 0 && own + bytes > WATCH_BACKLOG_BYTES_MAX {
             return self.finish(WatchEnd::Behind);
         }
-        match self.batches.try_send((batch, Held::new(bytes, &self.waiting))) {
+        match self.batches.try_send((batch, Held::new(bytes, &self.waiting, share))) {
             Ok(()) => true,
             Err(mpsc::error::TrySendError::Full(_)) => self.finish(WatchEnd::Behind),
             Err(mpsc::error::TrySendError::Closed(_)) => false,
@@ -182,20 +199,12 @@ impl Watcher {
         };
         self.next = happened.next;
         let bytes = happened.events.iter().map(|it| it.weight()).sum();
-        if bytes > 0 && !self.is_room_for(bytes) {
-            return self.finish(too_much_waits());
-        }
         let batch = Batch { revision: happened.next - 1, events: happened.events };
         if (happened.more || !batch.events.is_empty()) && !self.send(batch, bytes) {
             return false;
         }
         // Whoever wants the rest asks for it when it has told this: the others are served between.
         if happened.more { self.finish(WatchEnd::Behind) } else { true }
-    }
-
-    /// Whether so much more may wait, for all.
-    fn is_room_for(&self, bytes: usize) -> bool {
-        self.waiting[1].load(Ordering::Relaxed) + bytes <= WATCH_BACKLOGS_BYTES_MAX
     }
 
     fn finish(&mut self, end: WatchEnd) -> bool {

@@ -33,9 +33,12 @@ impl Port {
     }
 
     pub(super) async fn of(handle: Handle, gate: Arc<dyn Gate>) -> Port {
+        Port::at_desk(Desk::of(handle), gate).await
+    }
+
+    pub(super) async fn at_desk(desk: Arc<Desk>, gate: Arc<dyn Gate>) -> Port {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
-        let desk = Desk::of(handle);
         let accepting = tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
                 let (desk, gate) = (Arc::clone(&desk), Arc::clone(&gate));

@@ -1,5 +1,6 @@
 //! The API as clients see it: real nodes, real sockets, requests written by hand.
 
+mod bounds;
 mod documents;
 mod house;
 mod refusals;

@@ -136,7 +136,7 @@ async fn whoever_watches_is_told_before_whoever_asked() {
     let (mut driver, _inboxes) = alone().await;
     let (answer, watching) = oneshot::channel();
     let interest = incumbent_store::watch::Interest::EVERYTHING;
-    driver.on_order(Order::Watch { interest, from: 1, answer });
+    driver.on_order(Order::Watch { interest, guest: "".into(), from: 1, answer });
     let mut watch = watching.await.expect("told");
     let (told, mut seen) = mpsc::unbounded_channel();
     let answer = Asker::new(move |outcome: Outcome| {
