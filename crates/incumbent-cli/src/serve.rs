@@ -9,6 +9,7 @@ use incumbent_protocol::protocol::NodeId;
 use incumbent_service::server::{
     Admission, Beginning, Config, End, GroupKey, Node, NotStarted, Peer, Security, ServerTls, TlsFiles,
 };
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::candidacy::notify::Notify;
 use crate::candidacy::signals::{Heard, Signals};
@@ -111,6 +112,7 @@ pub(crate) fn run(wanted: ServeArguments, console: &mut Console<'_>) -> Result<E
         (false, true) => Talk::Everything,
     })?;
     let config = config(wanted)?;
+    raise_descriptors();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -151,6 +153,17 @@ async fn serve(config: Config, console: &mut Console<'_>) -> Result<Exit, Failur
     match end {
         End::Closed => Ok(Exit::Done),
         End::Removed(what) | End::Broken(what) => Err(Failure::Engine { what, exit: Exit::Refused }),
+    }
+}
+
+/// As many descriptors as it may have: shells and service managers give 1,024, for programs that know no better call than `select`.
+fn raise_descriptors() {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    // What it has by then counts, and the node says if that is little.
+    if current != maximum
+        && let Err(why) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
+    {
+        tracing::warn!(%why, "the limit of open files cannot be raised");
     }
 }
 

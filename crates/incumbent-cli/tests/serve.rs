@@ -92,6 +92,26 @@ fn a_command_runs_on_the_service_and_writes_while_it_leads() {
 }
 
 #[test]
+fn a_node_takes_the_descriptors_that_it_may_have_and_keeps_some_from_those_who_only_connect() {
+    let places = Places::of(1);
+    let node = places.serve_with_files(1, 400);
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", node.process().id().unwrap())).unwrap();
+    let open_files: Vec<_> = limits.lines().find(|it| it.starts_with("Max open files")).unwrap().split_whitespace().collect();
+    assert_eq!(open_files[3..5], ["400", "400"]);
+    let told = node.process().log_tail(10);
+    assert!(told.contains("the limit of open files is low") && told.contains("connections=200"), "{told}");
+    // They say nothing, and are as many as there are descriptors.
+    let strangers: Vec<_> = (0..400).map(|_| std::net::TcpStream::connect(places.addresses[0].0).unwrap()).collect();
+    let long = "x".repeat(100_000);
+    // More than the first segment of the log has room for, so that files are made.
+    for key in 0..12 {
+        assert_eq!(places.json(&["kv", "put", &format!("key-{key}"), &long])["version"], 1);
+    }
+    drop(strangers);
+    assert!(node.process().runs());
+}
+
+#[test]
 fn three_nodes_serve_while_one_is_down_and_give_the_lead_away_when_told_to_end() {
     let places = Places::of(3);
     let mut nodes: Vec<_> = (1..=3).map(|node| Some(places.start(node))).collect();

@@ -57,7 +57,21 @@ impl Places {
         if !peers.is_empty() {
             command.args(["--peers", &peers]);
         }
-        let process = Contender::start(&command).unwrap();
+        Places::started(&command)
+    }
+
+    /// The same, with no more open files than this, and fewer of them unless it asks.
+    pub(crate) fn serve_with_files(&self, node: usize, files: u64) -> Contender {
+        let (clients, nodes) = self.addresses[node - 1];
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("ulimit -S -n 64; ulimit -H -n {files}; exec \"$@\""), "sh"]);
+        command.arg(env!("CARGO_BIN_EXE_incumbent")).args(["serve", "--listen", &clients.to_string()]);
+        command.args(["--peer-listen", &nodes.to_string(), "--data"]).arg(self.path(&node.to_string()));
+        Places::started(&command)
+    }
+
+    fn started(command: &Command) -> Contender {
+        let process = Contender::start(command).unwrap();
         process.hear("where it serves", |line| line.starts_with("serving clients on "));
         process
     }

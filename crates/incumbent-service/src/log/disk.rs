@@ -83,12 +83,19 @@ pub(super) fn read_whole(file: &impl DiskFile) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Writes a small file that is either the old one or the new one, whenever the node ends.
-pub(super) fn replace(disk: &impl Disk, name: &str, bytes: &[u8]) -> io::Result<()> {
-    let new = format!("{name}.new");
-    let file = disk.create(&new, 0)?;
+/// A small file that is either the old one or the new one, whenever the node ends: the new one, still empty.
+pub(super) fn begin_anew<D: Disk>(disk: &D, name: &str) -> io::Result<D::File> {
+    disk.create(&new(name), 0)
+}
+
+/// Writes it, and puts it in the place of the old one.
+pub(super) fn replace<D: Disk>(disk: &D, file: &D::File, name: &str, bytes: &[u8]) -> io::Result<()> {
     file.write_at(bytes, 0)?;
     file.sync()?;
-    disk.rename(&new, name)?;
+    disk.rename(&new(name), name)?;
     disk.sync_names()
+}
+
+fn new(name: &str) -> String {
+    format!("{name}.new")
 }

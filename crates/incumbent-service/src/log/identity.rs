@@ -63,7 +63,8 @@ impl Owner {
             }
             let directory = disk.draw().map_err(unusable("find a random number for"))?;
             let owner = Owner { identity: identity.clone(), directory, generation: 0, page: 1 };
-            disk::replace(disk, FILE, &owner.encode().repeat(2)).map_err(unusable("make"))?;
+            let made = disk::begin_anew(disk, FILE).and_then(|file| disk::replace(disk, &file, FILE, &owner.encode().repeat(2)));
+            made.map_err(unusable("make"))?;
             return Ok(owner);
         }
         let bytes = disk.open(FILE).and_then(|it| disk::read_whole(&it)).map_err(unusable("read"))?;

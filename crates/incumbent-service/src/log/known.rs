@@ -8,7 +8,7 @@ use incumbent_protocol::protocol::NodeId;
 use super::DirectoryId;
 use super::disk::{self, Disk};
 use super::record::{NoHead, Reader, SEAL_LENGTH, seal, unseal};
-use super::refused::Refused;
+use super::refused::{Failure, Refused};
 
 const MAGIC: [u8; 8] = *b"incuknow";
 /// The format. Magic, version and checksum stay where they are in every later one.
@@ -26,7 +26,7 @@ pub struct Known {
     pub generation: u64,
 }
 
-pub(super) fn write(disk: &impl Disk, ours: DirectoryId, known: &[Known]) -> io::Result<()> {
+pub(super) fn write(disk: &impl Disk, ours: DirectoryId, known: &[Known]) -> Result<(), Failure> {
     let mut bytes = vec![0; SEAL_LENGTH];
     bytes.extend(ours);
     for Known { node, directory, generation } in known {
@@ -35,7 +35,8 @@ pub(super) fn write(disk: &impl Disk, ours: DirectoryId, known: &[Known]) -> io:
         bytes.extend(generation.to_le_bytes());
     }
     seal(MAGIC, VERSION, &mut bytes);
-    disk::replace(disk, FILE, &bytes)
+    let file = disk::begin_anew(disk, FILE).map_err(|error| Failure::of_opening(&error))?;
+    disk::replace(disk, &file, FILE, &bytes).map_err(|error| Failure::of_write(&error))
 }
 
 /// Nobody, if it was never written.

@@ -312,10 +312,8 @@ impl<D: Disk> Log<D> {
     /// Keeps directories and generations of the other nodes. Slow, as it is three syncs: do it while nothing waits.
     pub fn remember(&mut self, known: &[Known]) -> Result<(), Failure> {
         self.check_whole()?;
-        known::write(&*self.shared.disk, self.shared.directory, known).map_err(|error| {
-            let failure = Failure::of_write(&error);
+        known::write(&*self.shared.disk, self.shared.directory, known).inspect_err(|failure| {
             self.broken = Some(failure.clone()).filter(Failure::is_final);
-            failure
         })
     }
 

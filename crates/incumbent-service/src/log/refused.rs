@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 
 use incumbent_protocol::protocol::NodeId;
+use rustix::io::Errno;
 
 use super::HardState;
 
@@ -124,7 +125,7 @@ impl std::error::Error for Refused {}
 /// Why something was not written. The node must not act as if it had been.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Failure {
-    /// The disk is full. All that was there before is there and can be read, and a later write may succeed.
+    /// The disk is full, or no more files can be opened. All that was there before is there and can be read, and a later write may succeed.
     Full {
         /// What the system said.
         error: String,
@@ -162,6 +163,15 @@ impl Failure {
         Failure::of_sync(error)
     }
 
+    /// What a failure to open or to make a file means. A lack of descriptors says nothing of the disk, and passes when connections end.
+    pub(super) fn of_opening(error: &io::Error) -> Self {
+        let lacking = [Errno::MFILE, Errno::NFILE].map(|it| Some(it.raw_os_error()));
+        if lacking.contains(&error.raw_os_error()) {
+            return Failure::Full { error: format!("{error}: no descriptor is left; raise the limit of open files") };
+        }
+        Failure::of_write(error)
+    }
+
     /// What a failed sync means, whatever the system calls it: the kernel may have thrown away what it could not write, and a second
     /// sync that succeeds would prove nothing.
     pub(super) fn of_sync(error: &io::Error) -> Self {
@@ -173,7 +183,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Full { error } => {
-                write!(f, "the disk is full ({error}): make room; until then this node confirms nothing and only answers reads")
+                write!(f, "there is no room ({error}): make room; until then this node confirms nothing and only answers reads")
             }
             Failure::TooLarge { length, length_max } => write!(f, "it has {length} bytes: at most {length_max} can be kept"),
             Failure::Broken { error } => write!(

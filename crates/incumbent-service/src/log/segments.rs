@@ -146,23 +146,25 @@ impl<D: Disk> Segments<D> {
                 let _ = self.shared.disk.remove(MAKING);
             });
         }
-        if let Some(spare) = self.spares.pop() {
-            return self.use_again(&spare, sequence);
+        if let Some(spare) = self.spares.last().cloned() {
+            // Not given up if it cannot be opened now: it is room that is there.
+            let file = self.shared.disk.open(&spare).map_err(|error| Failure::of_opening(&error))?;
+            self.spares.pop();
+            return self.use_again(&spare, file, sequence);
         }
         if let Some(oldest) = self.unneeded() {
             return self.set_aside(oldest);
         }
         let length = self.options.segment_length.into();
-        let file = self.shared.disk.create(MAKING, length).map_err(|error| Failure::of_write(&error))?;
+        let file = self.shared.disk.create(MAKING, length).map_err(|error| Failure::of_opening(&error))?;
         self.making = Some(Making { file, zeroed: 0 });
         Ok(())
     }
 
     /// What a reader still looks for in it is not there any more, and it finds that out by the checksum.
-    fn use_again(&mut self, spare: &str, sequence: u32) -> Result<(), Failure> {
+    fn use_again(&mut self, spare: &str, file: D::File, sequence: u32) -> Result<(), Failure> {
         let (disk, failed) = (&self.shared.disk, |error: io::Error| Failure::of_write(&error));
-        let file = Arc::new(disk.open(spare).map_err(failed)?);
-        let segment = Segment::open(sequence, file, self.shared.directory).map_err(failed)?;
+        let segment = Segment::open(sequence, Arc::new(file), self.shared.directory).map_err(failed)?;
         if segment.length != self.options.segment_length {
             return disk.remove(spare).map_err(failed);
         }

@@ -10,6 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use incumbent_protocol::chance::Chance;
+use rustix::io::Errno;
 
 use super::DirectoryId;
 use super::direct::BLOCK;
@@ -52,6 +53,8 @@ pub enum Weather {
     Slow(Duration),
     /// There is no room for new files, nor for longer ones.
     Full,
+    /// The process has no descriptor left: no file can be opened or made.
+    Crowded,
     /// Writes and syncs fail.
     Broken,
 }
@@ -212,7 +215,7 @@ impl SimDisk {
             return Err(no_power());
         }
         let fault = match state.weather {
-            Weather::Fair | Weather::Still | Weather::Slow(_) | Weather::Full => state.faults.remove(&number),
+            Weather::Fair | Weather::Still | Weather::Slow(_) | Weather::Full | Weather::Crowded => state.faults.remove(&number),
             Weather::Broken => Some(Fault::Fails),
         };
         let dies = state.dies_at == Some(number);
@@ -229,6 +232,13 @@ impl SimDisk {
             Some(fault @ (Fault::Fails | Fault::Full)) => fault.result()?,
         }
         if dies { Err(no_power()) } else { Ok(()) }
+    }
+}
+
+impl State {
+    /// Whatever opens something needs one.
+    fn find_descriptor(&self) -> io::Result<()> {
+        if self.weather == Weather::Crowded { Err(Errno::MFILE.into()) } else { Ok(()) }
     }
 }
 
@@ -317,11 +327,14 @@ impl Disk for SimDisk {
     type File = SimFile;
 
     fn names(&self) -> io::Result<Vec<String>> {
-        Ok(self.lock().names.keys().cloned().collect())
+        let state = self.lock();
+        state.find_descriptor()?;
+        Ok(state.names.keys().cloned().collect())
     }
 
     fn open(&self, name: &str) -> io::Result<SimFile> {
         let state = self.lock();
+        state.find_descriptor()?;
         let id = *state.names.get(name).ok_or(io::ErrorKind::NotFound)?;
         Ok(SimFile { disk: self.clone(), id, boot: state.boots })
     }
@@ -329,6 +342,7 @@ impl Disk for SimDisk {
     fn create(&self, name: &str, size: u64) -> io::Result<SimFile> {
         let (id, boot) = {
             let mut state = self.lock();
+            state.find_descriptor()?;
             if state.weather == Weather::Full {
                 return Err(io::ErrorKind::StorageFull.into());
             }

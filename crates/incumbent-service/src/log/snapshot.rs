@@ -99,7 +99,7 @@ impl<D: Disk> Snapshots<D> {
     }
 
     fn begin_as(&self, name: String, mark: Mark, context: &[u8]) -> Result<SnapshotWriter<D>, Failure> {
-        let file = self.disk.create(&name, 0).map_err(|error| Failure::of_write(&error))?;
+        let file = self.disk.create(&name, 0).map_err(|error| Failure::of_opening(&error))?;
         let snapshots = self.clone();
         let mut writer = SnapshotWriter { snapshots, file, name, mark, length: 0, checksum: 0, unsynced: 0, committed: false };
         let mut head = Vec::with_capacity(MAGIC.len() + 2 + 16 + context.len());
@@ -127,14 +127,15 @@ impl<D: Disk> Snapshots<D> {
         let broken = |error: io::Error| Failure::of_write(&error);
         let name = snapshot.incoming_name();
         let mut begun = false;
-        for other in self.disk.names().map_err(broken)?.iter().filter(|it| it.starts_with(INCOMING)) {
+        let unopened = |error: io::Error| Failure::of_opening(&error);
+        for other in self.disk.names().map_err(unopened)?.iter().filter(|it| it.starts_with(INCOMING)) {
             if *other == name {
                 begun = true;
             } else {
                 self.disk.remove(other).map_err(broken)?;
             }
         }
-        let file = if begun { self.disk.open(&name) } else { self.disk.create(&name, 0) }.map_err(broken)?;
+        let file = if begun { self.disk.open(&name) } else { self.disk.create(&name, 0) }.map_err(unopened)?;
         let length = file.length().map_err(broken)?.min(snapshot.length);
         let mut frames = Frames { file, name, length, offset: 0, checksum: 0 };
         // Of what came before a crash, some may be lost: all that is whole from the front counts.
@@ -155,7 +156,12 @@ impl<D: Disk> Snapshots<D> {
         }
         let kept = latest.map(|it| it.name());
         drop(latest);
-        let names = self.disk.names().map_err(broken)?;
+        let names = match self.disk.names().map_err(|error| Failure::of_opening(&error)) {
+            Ok(names) => names,
+            Err(failure) if failure.is_final() => return Err(failure),
+            // What is left of older ones goes with the next one.
+            Err(_) => return Ok(()),
+        };
         for other in names.iter().filter(|it| it.starts_with(PREFIX) && !it.ends_with(".new") && Some(*it) != kept.as_ref()) {
             // If it stays, it goes with the next one.
             let _ = self.disk.remove(other);
@@ -205,7 +211,7 @@ impl<D: Disk> SnapshotWriter<D> {
     /// Makes it a file without a name, whole, that is there for as long as it is read.
     pub fn detach(mut self) -> Result<SnapshotReader<D>, Failure> {
         self.end()?;
-        let file = self.snapshots.disk.open(&self.name).map_err(|error| Failure::of_write(&error))?;
+        let file = self.snapshots.disk.open(&self.name).map_err(|error| Failure::of_opening(&error))?;
         let broken = |why: Rejected| match why {
             Rejected::Failed(failure) => failure,
             Rejected::Damaged(_) | Rejected::Newer(_) => Failure::Broken { error: why.to_string() },

@@ -128,6 +128,31 @@ pub(super) const ADDRESSES_REMEMBERED_MAX: usize = 20_000;
 /// Connections that have not said who they are. One more, and the oldest of them is ended: so nobody keeps others out by saying nothing (C87).
 pub(super) const STRANGERS_MAX: usize = 1_000;
 
+/// Descriptors that are the node's own, whoever comes: the log's files, the lines to the others and those who knock there. As many as are left are clients', or the next segment could
+/// not be made for their sake. Of few it takes a half.
+const DESCRIPTORS_RESERVED: u64 = 512;
+
+/// How many clients are let in: as many as the limits above say, or where the process may have fewer descriptors, fewer in proportion.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) struct Room {
+    pub(super) connections: usize,
+    pub(super) per_address: usize,
+    pub(super) strangers: usize,
+}
+
+impl Room {
+    pub(super) const FULL: Room =
+        Room { connections: CONNECTIONS_MAX, per_address: CONNECTIONS_PER_ADDRESS_MAX, strangers: STRANGERS_MAX };
+
+    /// With so many descriptors; no limit is `None`.
+    pub(super) fn of(descriptors: Option<u64>) -> Room {
+        let left = descriptors.map_or(u64::MAX, |it| it - DESCRIPTORS_RESERVED.min(it / 2));
+        let connections = usize::try_from(left).unwrap_or(usize::MAX).min(CONNECTIONS_MAX);
+        let part = |of: usize| (of * connections / CONNECTIONS_MAX).max(1);
+        Room { connections, per_address: part(CONNECTIONS_PER_ADDRESS_MAX), strangers: part(STRANGERS_MAX) }
+    }
+}
+
 /// Certificates and tokens are looked at so often: what is withdrawn is so within this time (C96).
 pub(super) const FILES_LOOKED_AT: Duration = Duration::from_millis(500);
 
@@ -316,6 +341,18 @@ impl std::error::Error for NotStarted {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn with_few_descriptors_fewer_clients_are_let_in_and_the_node_keeps_its_own() {
+        assert_eq!(Room::of(None), Room::FULL);
+        assert_eq!(Room::of(Some(65_536)), Room::FULL);
+        for descriptors in [1, 2, 64, 256, 1_000, 1_024, 4_096, 10_000] {
+            let Room { connections, per_address, strangers } = Room::of(Some(descriptors));
+            let own = descriptors - connections as u64;
+            assert!(own >= DESCRIPTORS_RESERVED.min(descriptors / 2), "{descriptors}: {own}");
+            assert!(descriptors < 64 || strangers < per_address && per_address < connections, "{descriptors}");
+        }
+    }
 
     #[test]
     fn nodes_and_places_that_are_named_twice_and_names_that_are_paths_are_refused() {

@@ -11,13 +11,14 @@ use std::time::Duration;
 
 use incumbent_client::frame;
 use incumbent_client::serve::{Bounds, Closed, serve};
+use rustix::process::{Resource, getrlimit};
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
-use super::config::FILES_LOOKED_AT;
+use super::config::{CONNECTIONS_MAX, FILES_LOOKED_AT, Room};
 use super::counter::Counter;
 use super::handle::Handle;
 use super::lobby::{Lobby, Place};
@@ -77,7 +78,7 @@ impl Guard {
 
 /// Lets clients in until the node has ended. Then those are let in who were at the door, lest they are cut off without a word; and it waits until whoever speaks HTTP has its answer.
 pub(super) async fn keep(listener: TcpListener, handle: Handle, counter: Counter, guard: Guard, annex: Annex) {
-    let hall = Arc::new(Hall { counter, guard, annex, lobby: Lobby::new(), bounds: Bounds::default() });
+    let hall = Arc::new(Hall { counter, guard, annex, lobby: Lobby::new(room()), bounds: Bounds::default() });
     let (busy, mut all_answered) = mpsc::channel(1);
     tokio::select! {
         () = let_in(&hall, &listener, &busy) => {}
@@ -94,6 +95,20 @@ pub(super) async fn keep(listener: TcpListener, handle: Handle, counter: Counter
     }
     drop(busy);
     let _ = all_answered.recv().await;
+}
+
+/// For as many clients as there are descriptors for, and not those that the node itself needs.
+fn room() -> Room {
+    let descriptors = getrlimit(Resource::Nofile).current;
+    let room = Room::of(descriptors);
+    if room != Room::FULL {
+        tracing::warn!(
+            descriptors,
+            connections = room.connections,
+            "the limit of open files is low: instead of {CONNECTIONS_MAX} connections of clients fewer are taken; raise it (LimitNOFILE, ulimit -n)"
+        );
+    }
+    room
 }
 
 async fn let_in(hall: &Arc<Hall>, listener: &TcpListener, busy: &Busy) {

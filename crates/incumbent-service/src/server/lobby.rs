@@ -9,13 +9,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use incumbent_peer::clock;
 use tokio::task::AbortHandle;
 
-use super::config::STRANGERS_MAX;
+use super::config::Room;
 use super::turnstile::{Crowded, Turnstile};
 
 /// Who is in.
 pub(super) struct Lobby(Mutex<Places>);
 
 struct Places {
+    room: Room,
     turnstile: Turnstile,
     last: u64,
     /// Those who have not said who they are.
@@ -23,8 +24,9 @@ struct Places {
 }
 
 impl Lobby {
-    pub(super) fn new() -> Arc<Lobby> {
-        Arc::new(Lobby(Mutex::new(Places { turnstile: Turnstile::new(), last: 0, strangers: BTreeMap::new() })))
+    pub(super) fn new(room: Room) -> Arc<Lobby> {
+        let places = Places { room, turnstile: Turnstile::new(room), last: 0, strangers: BTreeMap::new() };
+        Arc::new(Lobby(Mutex::new(places)))
     }
 
     fn places(&self) -> MutexGuard<'_, Places> {
@@ -38,7 +40,7 @@ impl Lobby {
         places.last += 1;
         let number = places.last;
         places.strangers.insert(number, None);
-        let crowded = places.strangers.len() > STRANGERS_MAX;
+        let crowded = places.strangers.len() > places.room.strangers;
         let oldest = if crowded { places.strangers.pop_first() } else { None };
         drop(places);
         if let Some((_, Some(oldest))) = oldest {
@@ -89,11 +91,12 @@ impl Drop for Place {
 
 #[cfg(test)]
 mod tests {
+    use super::super::config::STRANGERS_MAX;
     use super::*;
 
     #[tokio::test]
     async fn the_oldest_stranger_makes_room_and_who_has_said_who_it_is_stays() {
-        let lobby = Lobby::new();
+        let lobby = Lobby::new(Room::FULL);
         let visit = |is_known: bool| {
             let place = lobby.enter(IpAddr::from([127, 0, 0, 1])).expect("there is room");
             let number = place.number();
@@ -115,5 +118,16 @@ mod tests {
         assert!(first.await.expect_err("ended").is_cancelled());
         assert!(!known.is_finished() && !last.is_finished());
         assert_eq!(lobby.places().strangers.len(), STRANGERS_MAX);
+    }
+
+    #[test]
+    fn where_there_is_room_for_few_no_more_are_let_in() {
+        let lobby = Lobby::new(Room { connections: 3, per_address: 2, strangers: 1 });
+        let from = |last: u8| lobby.enter(IpAddr::from([10, 0, 0, last]));
+        let _inside = [from(1).expect("room"), from(1).expect("room")];
+        assert_eq!(from(1).err(), Some(Crowded::FullFromThere(2)));
+        let _last = from(2).expect("room");
+        assert_eq!(from(3).err(), Some(Crowded::Full(3)));
+        assert_eq!(lobby.places().strangers.len(), 1);
     }
 }

@@ -10,10 +10,7 @@ use std::time::Duration;
 
 use incumbent_protocol::time::Instant;
 
-use super::config::{
-    ADDRESSES_REMEMBERED_MAX, CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX, NEW_CONNECTIONS, NEW_CONNECTIONS_PER_ADDRESS,
-    REFUSED_LOGINS,
-};
+use super::config::{ADDRESSES_REMEMBERED_MAX, NEW_CONNECTIONS, NEW_CONNECTIONS_PER_ADDRESS, REFUSED_LOGINS, Room};
 
 /// So many at once, and then one in each such time.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -47,10 +44,10 @@ impl Meter {
 /// Why somebody is not let in.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Crowded {
-    /// Too many are in.
-    Full,
-    /// Too many are in from there.
-    FullFromThere,
+    /// So many are in, which is too many.
+    Full(usize),
+    /// The same from there.
+    FullFromThere(usize),
     /// Too many come at once.
     Fast,
     /// Too many come from there at once.
@@ -62,9 +59,9 @@ pub(super) enum Crowded {
 impl fmt::Display for Crowded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Crowded::Full => write!(f, "there are {CONNECTIONS_MAX} connections, and no more are taken"),
-            Crowded::FullFromThere => {
-                write!(f, "there are {CONNECTIONS_PER_ADDRESS_MAX} connections from its address, and no more are taken")
+            Crowded::Full(inside) => write!(f, "there are {inside} connections, and no more are taken"),
+            Crowded::FullFromThere(inside) => {
+                write!(f, "there are {inside} connections from its address, and no more are taken")
             }
             Crowded::Fast => f.write_str("more connections come than are taken in so short a time"),
             Crowded::FastFromThere => f.write_str("more connections come from its address than are taken in so short a time"),
@@ -76,6 +73,7 @@ impl fmt::Display for Crowded {
 /// Counts who is in.
 #[derive(Debug)]
 pub(super) struct Turnstile {
+    room: Room,
     inside: usize,
     entering: Meter,
     visits: BTreeMap<IpAddr, Visits>,
@@ -90,19 +88,20 @@ struct Visits {
 }
 
 impl Turnstile {
-    pub(super) fn new() -> Turnstile {
-        Turnstile { inside: 0, entering: Meter::IDLE, visits: BTreeMap::new() }
+    pub(super) fn new(room: Room) -> Turnstile {
+        Turnstile { room, inside: 0, entering: Meter::IDLE, visits: BTreeMap::new() }
     }
 
     /// Lets a connection in; each is to be told to [`leave`](Turnstile::leave).
     pub(super) fn enter(&mut self, now: Instant, from: IpAddr) -> Result<(), Crowded> {
-        if self.inside >= CONNECTIONS_MAX {
-            return Err(Crowded::Full);
+        let Room { connections, per_address, .. } = self.room;
+        if self.inside >= connections {
+            return Err(Crowded::Full(self.inside));
         }
         let entering = self.entering;
         let visits = self.visits(now, from);
-        if visits.inside >= CONNECTIONS_PER_ADDRESS_MAX {
-            return Err(Crowded::FullFromThere);
+        if visits.inside >= per_address {
+            return Err(Crowded::FullFromThere(visits.inside));
         }
         if visits.refused.is_full(now, REFUSED_LOGINS) {
             return Err(Crowded::BadTokens);
@@ -157,6 +156,7 @@ fn network(address: IpAddr) -> IpAddr {
 
 #[cfg(test)]
 mod tests {
+    use super::super::config::{CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX};
     use super::*;
 
     fn address(last: u32) -> IpAddr {
@@ -169,13 +169,13 @@ mod tests {
 
     #[test]
     fn so_many_come_in_from_one_address_and_others_still_do() {
-        let mut turnstile = Turnstile::new();
+        let mut turnstile = Turnstile::new(Room::FULL);
         let mut now = at(0);
         for _ in 0..CONNECTIONS_PER_ADDRESS_MAX {
             assert_eq!(turnstile.enter(now, address(1)), Ok(()));
             now = now + NEW_CONNECTIONS_PER_ADDRESS.every;
         }
-        assert_eq!(turnstile.enter(now, address(1)), Err(Crowded::FullFromThere));
+        assert_eq!(turnstile.enter(now, address(1)), Err(Crowded::FullFromThere(CONNECTIONS_PER_ADDRESS_MAX)));
         assert_eq!(turnstile.enter(now, address(2)), Ok(()));
         turnstile.leave(address(1));
         assert_eq!(turnstile.enter(now, address(1)), Ok(()));
@@ -183,20 +183,20 @@ mod tests {
 
     #[test]
     fn so_many_come_in_at_all() {
-        let mut turnstile = Turnstile::new();
+        let mut turnstile = Turnstile::new(Room::FULL);
         let mut now = at(0);
         for number in 0..u32::try_from(CONNECTIONS_MAX).expect("fits") {
             assert_eq!(turnstile.enter(now, address(number)), Ok(()));
             now = now + NEW_CONNECTIONS.every;
         }
-        assert_eq!(turnstile.enter(now, address(0)), Err(Crowded::Full));
+        assert_eq!(turnstile.enter(now, address(0)), Err(Crowded::Full(CONNECTIONS_MAX)));
         turnstile.leave(address(7));
         assert_eq!(turnstile.enter(now, address(0)), Ok(()));
     }
 
     #[test]
     fn a_burst_passes_and_then_one_at_a_time() {
-        let mut turnstile = Turnstile::new();
+        let mut turnstile = Turnstile::new(Room::FULL);
         let Pace { burst, every } = NEW_CONNECTIONS_PER_ADDRESS;
         for _ in 0..burst {
             assert_eq!(turnstile.enter(at(0), address(1)), Ok(()));
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_burst_from_everywhere_is_bounded_too() {
-        let mut turnstile = Turnstile::new();
+        let mut turnstile = Turnstile::new(Room::FULL);
         let mut entered = 0;
         for number in 0..NEW_CONNECTIONS.burst + 10 {
             if turnstile.enter(at(0), address(number)).is_ok() {
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn who_brings_bad_tokens_is_not_listened_to_for_a_while() {
-        let mut turnstile = Turnstile::new();
+        let mut turnstile = Turnstile::new(Room::FULL);
         for _ in 0..REFUSED_LOGINS.burst {
             assert_eq!(turnstile.enter(at(0), address(1)), Ok(()));
             turnstile.refuse(at(0), address(1));
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_network_counts_as_one_and_what_is_remembered_is_bounded() {
-        let mut turnstile = Turnstile::new();
+        let mut turnstile = Turnstile::new(Room::FULL);
         for host in 0..REFUSED_LOGINS.burst {
             turnstile.refuse(at(0), IpAddr::V6((0x2001_0db8_0000_0001_u128 << 64 | u128::from(host)).into()));
         }

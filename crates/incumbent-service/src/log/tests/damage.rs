@@ -292,6 +292,47 @@ fn c47_a_full_disk_is_told_all_is_readable_and_it_goes_on_when_there_is_room() {
 }
 
 #[test]
+fn a_log_without_a_descriptor_for_the_next_segment_goes_on_when_there_is_one() {
+    let disk = SimDisk::new(1);
+    let (mut log, _) = open(disk.clone()).unwrap();
+    log.write(&entries(1..=100, 1, 300)).unwrap();
+    compact(&mut log, 100).unwrap();
+    log.sync().unwrap();
+    while log.maintain().unwrap() {}
+    let spares = |disk: &SimDisk| disk.names().unwrap().iter().filter(|it| it.starts_with("spare-")).count();
+    let (mut last, before) = (100, spares(&disk));
+    assert!(before > 0, "a segment is used again, and must be opened for that");
+    disk.turns(Weather::Crowded);
+    let failed = loop {
+        match log.write(&[entry(last + 1, 1, 500)]).and_then(|()| log.sync()) {
+            Ok(()) => last += 1,
+            Err(failed) => break failed,
+        }
+    };
+    assert!(!failed.is_final() && failed.to_string().contains("raise the limit of open files"), "{failed}");
+    let refused = log.remember(&[Known { node: NodeId(2), directory: [2; 16], generation: 3 }]).unwrap_err();
+    assert!(!refused.is_final(), "{refused}");
+    let (snapshots, mark) = (log.snapshots(), Mark { index: last, term: 1 });
+    assert!(matches!(snapshots.begin(mark, &[]), Err(Failure::Full { .. })));
+    assert!(matches!(snapshots.receive(Snapshot { mark, length: 9, checksum: 0 }), Err(Failure::Full { .. })));
+    disk.turns(Weather::Fair);
+    assert_eq!(spares(&disk), before, "none was given up");
+    log.write(&entries(last + 1..=last + 20, 1, 500)).unwrap();
+    log.sync().unwrap();
+    assert!(spares(&disk) < before);
+    drop(log);
+    disk.crash(Loss::Everything);
+    assert_eq!(open(disk).unwrap().1.last, last + 20);
+}
+
+#[test]
+fn what_a_sync_says_of_descriptors_is_believed_of_no_disk() {
+    let lacking = std::io::Error::from(rustix::io::Errno::MFILE);
+    assert!(!Failure::of_opening(&lacking).is_final());
+    assert!(Failure::of_write(&lacking).is_final() && Failure::of_sync(&lacking).is_final());
+}
+
+#[test]
 fn c48_a_write_that_was_lost_or_misdirected_is_found() {
     let run = |fault: Option<(u64, Fault)>| {
         let disk = SimDisk::new(1);
