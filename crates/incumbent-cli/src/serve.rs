@@ -71,7 +71,7 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// A secret that all nodes share: 64 hexadecimal digits in a file
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["peer_ca", "peer_cert", "peer_key"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["peer_ca", "peer_cert", "peer_key", "peer_crl"])]
     key_file: Option<PathBuf>,
     /// Who signs the certificates of the nodes
     #[arg(long, value_name = "FILE", requires_all = ["peer_cert", "peer_key"])]
@@ -82,6 +82,9 @@ pub(crate) struct ServeArguments {
     /// Its key
     #[arg(long, value_name = "FILE", requires_all = ["peer_ca", "peer_cert"])]
     peer_key: Option<PathBuf>,
+    /// Which certificates of nodes are revoked: a list of each authority between them and that of --peer-ca
+    #[arg(long, value_name = "FILE", requires = "peer_ca")]
+    peer_crl: Option<PathBuf>,
     /// The certificate that clients are shown; beyond this machine there must be one
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
@@ -201,7 +204,9 @@ fn config(wanted: ServeArguments) -> Result<Config, Failure> {
     };
     let security = match (wanted.key_file, wanted.peer_ca, wanted.peer_cert, wanted.peer_key) {
         (Some(file), _, _, _) => Security::Key(GroupKey::read(&file).map_err(|why| setting(why.to_string()))?),
-        (None, Some(authority), Some(certificate), Some(key)) => Security::Tls(TlsFiles { authority, certificate, key }),
+        (None, Some(authority), Some(certificate), Some(key)) => {
+            Security::Tls(TlsFiles { authority, certificate, key, revoked: wanted.peer_crl })
+        }
         (None, _, _, _) => Security::Open,
     };
     let traces = wanted.otlp.start(

@@ -6,5 +6,8 @@
 pub mod archive;
 pub mod clock;
 pub mod node;
+pub mod pace;
 pub mod packet;
+pub mod reread;
 pub mod switchboard;
+pub mod turns;

@@ -115,7 +115,7 @@ fn a_key_is_digits_or_a_long_text() {
 }
 
 fn tls(certificates: &Certificates, pair: Pair) -> Security {
-    Security::Tls(TlsFiles { authority: certificates.authority(), certificate: pair.certificate, key: pair.key })
+    Security::Tls(TlsFiles { authority: certificates.authority(), certificate: pair.certificate, key: pair.key, revoked: None })
 }
 
 #[tokio::test]
@@ -238,9 +238,19 @@ async fn files_that_cannot_be_used_are_named() {
     let certificates = Certificates::new().expect("certificates");
     let right = certificates.both_ways("node-1.blue").expect("signed");
     let cases = [
-        TlsFiles { authority: "no/such/authority".into(), certificate: right.certificate.clone(), key: right.key.clone() },
-        TlsFiles { authority: certificates.authority(), certificate: right.key.clone(), key: right.key.clone() },
-        TlsFiles { authority: certificates.authority(), certificate: right.certificate.clone(), key: certificates.client().key },
+        TlsFiles {
+            authority: "no/such/authority".into(),
+            certificate: right.certificate.clone(),
+            key: right.key.clone(),
+            revoked: None,
+        },
+        TlsFiles { authority: certificates.authority(), certificate: right.key.clone(), key: right.key.clone(), revoked: None },
+        TlsFiles {
+            authority: certificates.authority(),
+            certificate: right.certificate.clone(),
+            key: certificates.client().key,
+            revoked: None,
+        },
     ];
     for (files, words) in cases.into_iter().zip(["no/such/authority", "there is no certificate in it", "cannot use"]) {
         let (tell, _arrivals) = mpsc::channel(1);
@@ -249,4 +259,101 @@ async fn files_that_cannot_be_used_are_named() {
         let wrong = Switchboard::open(lines, tell).await.expect_err("refused").0;
         assert!(wrong.contains(words), "{wrong}");
     }
+}
+
+/// The lines of node 2, started anew.
+fn anew(lines: &Lines, generation: u64, security: Security) -> Lines {
+    Lines { generation, nonce: lines.nonce + generation, security, ..lines.clone() }
+}
+
+#[tokio::test]
+async fn certificates_that_were_replaced_are_shown_and_believed_when_a_line_is_made_again() {
+    let certificates = Certificates::new().expect("certificates");
+    let folder = tempfile::tempdir().expect("a folder");
+    let files = TlsFiles {
+        authority: folder.path().join("ca"),
+        certificate: folder.path().join("cert"),
+        key: folder.path().join("key"),
+        revoked: None,
+    };
+    let place = |authority: PathBuf, pair: Pair| {
+        for (from, to) in [(authority, &files.authority), (pair.certificate, &files.certificate), (pair.key, &files.key)] {
+            std::fs::copy(from, to).expect("copied");
+        }
+    };
+    place(certificates.authority(), certificates.both_ways("node-1.blue").expect("signed"));
+    let second = || tls(&certificates, certificates.both_ways("node-2.blue").expect("signed"));
+    let ([one, two], _ports) = secured(Security::Tls(files.clone()), second());
+    let again = two.clone();
+    let [mut one, mut two] = open([one, two]).await;
+    one.up(2).await;
+    two.up(1).await;
+    // What cannot be used changes nothing.
+    std::fs::write(&files.key, "no key").expect("written");
+    one.complaint("the former stay in force").await;
+    drop(two);
+    one.down(2).await;
+    let two = Node::open(anew(&again, 2, second())).await;
+    one.up(2).await;
+    // All of it is of another authority, which is the only one that node 2 believes from now on.
+    place(certificates.stranger(), certificates.both_ways_by_stranger("node-1.blue").expect("signed"));
+    drop(two);
+    one.down(2).await;
+    let Pair { certificate, key } = certificates.both_ways_by_stranger("node-2.blue").expect("signed");
+    let theirs = TlsFiles { authority: certificates.stranger(), certificate, key, revoked: None };
+    let mut two = Node::open(anew(&again, 3, Security::Tls(theirs))).await;
+    one.up(2).await;
+    two.up(1).await;
+}
+
+#[tokio::test]
+async fn a_certificate_that_was_revoked_is_refused_whoever_dials() {
+    let certificates = Certificates::new().expect("certificates");
+    let folder = tempfile::tempdir().expect("a folder");
+    let list = folder.path().join("revoked");
+    let place = |names: &[&str]| std::fs::copy(certificates.revoked(names).expect("signed"), &list).expect("copied");
+    place(&["node-7.blue"]);
+    let of = |name: &str| certificates.both_ways(name).expect("signed");
+    let with_list = |Pair { certificate, key }: Pair| TlsFiles {
+        authority: certificates.authority(),
+        certificate,
+        key,
+        revoked: Some(list.clone()),
+    };
+    let ([one, two], _ports) = secured(tls(&certificates, of("node-1.blue")), Security::Tls(with_list(of("node-2.blue"))));
+    let again = one.clone();
+    let [one, mut two] = open([one, two]).await;
+    two.up(1).await;
+    // The line that stands is left.
+    place(&["node-7.blue", "node-1.blue"]);
+    drop(one);
+    two.down(1).await;
+    let start = async |generation| Node::open(Lines { generation, nonce: again.nonce + generation, ..again.clone() }).await;
+    let mut one = Some(start(2).await);
+    let (mut generation, mut refused) = (2, [false; 2]);
+    while refused != [true; 2] {
+        let arrival = two.until("a refusal, or the list was not looked at yet", |it| match it {
+            Arrival::Up { .. } | Arrival::Down { .. } => Some(it),
+            Arrival::Complaint { ref what, .. } if what.contains("its certificate is revoked") => Some(it),
+            _ => None,
+        });
+        match arrival.await {
+            // It was dialled by us, or it has dialled us.
+            Arrival::Complaint { what, .. } => refused[usize::from(what.starts_with("node 1 at "))] = true,
+            Arrival::Up { .. } => one = None,
+            _ => {
+                generation += 1;
+                assert!(generation < 2000, "nobody looks at the list");
+                one = Some(start(generation).await);
+            }
+        }
+    }
+    let mut one = one.expect("it runs");
+    one.complaint("TLS").await;
+    let empty = folder.path().join("empty");
+    std::fs::write(&empty, "").expect("written");
+    let mut wrong = lines(2, "127.0.0.1:0", &[]);
+    wrong.security = Security::Tls(TlsFiles { revoked: Some(empty), ..with_list(of("node-2.blue")) });
+    let told = Switchboard::open(wrong, mpsc::channel(1).0).await.expect_err("refused").0;
+    assert!(told.contains("no list of revoked certificates"), "{told}");
 }

@@ -10,7 +10,7 @@ use incumbent_peer::packet::{
 use incumbent_peer::switchboard::{Arrival, Known, Lines};
 use incumbent_protocol::protocol::NodeId;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
 /// What every connection without protection begins with.
@@ -384,4 +384,30 @@ async fn a_guest_may_only_ask() {
     guest.say(&frame(mail(1, 2, false, 1))).await;
     guest.is_hung_up_on().await;
     node.complaint("a word where none belongs").await;
+}
+
+#[tokio::test]
+async fn who_comes_too_fast_from_where_no_member_is_is_hung_up_on_and_a_member_comes_back_meanwhile() {
+    let (_ports, at) = addresses::<2>();
+    let mut two = Node::open(lines(2, &at[1], &[(1, at[0].clone())])).await;
+    let flood = |to: std::net::SocketAddr| async move {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind("127.0.0.9:0".parse().expect("an address")).expect("bound");
+        socket.connect(to).await
+    };
+    let (mut held, mut hung_up) = (Vec::new(), 0);
+    for _ in 0..300 {
+        let Ok(mut tcp) = flood(two.board.local_address()).await else { continue };
+        // Who is let in hears nothing yet.
+        match timeout(std::time::Duration::from_millis(1), tcp.read_u8()).await {
+            Err(_) => held.push(tcp),
+            Ok(_) => hung_up += 1,
+        }
+    }
+    assert!(hung_up > 100, "{hung_up}");
+    two.complaint("more connections come from there").await;
+    let mut one = Node::open(lines(1, &at[0], &[(2, at[1].clone())])).await;
+    one.up(2).await;
+    two.up(1).await;
+    drop(held);
 }

@@ -8,5 +8,3 @@ pub mod log;
 pub mod replica;
 pub mod rights;
 pub mod server;
-
-mod reread;

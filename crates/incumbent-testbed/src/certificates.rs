@@ -3,7 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber, date_time_ymd,
+};
 
 use crate::folder::Folder;
 
@@ -96,6 +99,30 @@ impl Certificates {
         self.sign_both_ways(&self.stranger, &format!("stranger-{name}"), name)
     }
 
+    /// The authority's list of revoked certificates, with those of [`both_ways`](Certificates::both_ways) for these names.
+    ///
+    /// # Errors
+    /// If its file cannot be written.
+    pub fn revoked(&self, names: &[&str]) -> Result<PathBuf, String> {
+        let revoked = |name: &&str| RevokedCertParams {
+            serial_number: serial(name),
+            revocation_time: date_time_ymd(2020, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let list = CertificateRevocationListParams {
+            this_update: date_time_ymd(2020, 1, 1),
+            next_update: date_time_ymd(2100, 1, 1),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: names.iter().map(revoked).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let list = list.signed_by(&self.authority.0).map_err(wrong)?;
+        self.files.write("revoked.pem", &list.pem().map_err(wrong)?)?;
+        Ok(self.files.join("revoked.pem"))
+    }
+
     fn sign_both_ways(&self, authority: &Authority, file: &str, name: &str) -> Result<Pair, String> {
         let purposes = [ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         authority.sign(&self.files, file, name, &[name], &purposes)?;
@@ -141,6 +168,11 @@ fn pair(folder: &Path, name: &str) -> Pair {
     Pair { certificate: folder.join(format!("{name}.pem")), key: folder.join(format!("{name}.key")) }
 }
 
+/// By the name of its file, so that it can be revoked.
+fn serial(file: &str) -> SerialNumber {
+    SerialNumber::from(file.bytes().fold(1, |sum: u64, byte| sum.wrapping_mul(31).wrapping_add(byte.into())) >> 1)
+}
+
 struct Authority(Issuer<'static, KeyPair>);
 
 fn wrong(wrong: rcgen::Error) -> String {
@@ -173,6 +205,7 @@ impl Authority {
         wanted.use_authority_key_identifier_extension = true;
         wanted.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         wanted.extended_key_usages = purposes.to_vec();
+        wanted.serial_number = Some(serial(file));
         let key = KeyPair::generate().map_err(wrong)?;
         let certificate = wanted.signed_by(&key, &self.0).map_err(wrong)?;
         files.write(&format!("{file}.pem"), &certificate.pem())?;

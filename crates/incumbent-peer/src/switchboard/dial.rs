@@ -167,6 +167,9 @@ async fn dial(exchange: &Arc<Exchange>, peer: NodeId, purpose: Purpose) -> Resul
         Ok(Err(wrong)) => return Err((name, Fault::Io(wrong))),
         Err(_) => return Err((name, Fault::TimedOut)),
     };
+    if let Some(post) = exchange.board().posts.get_mut(&peer) {
+        post.leads_to = addresses.iter().map(|it| it.ip().to_canonical()).collect();
+    }
     let mut last = Fault::Io(std::io::Error::new(std::io::ErrorKind::NotFound, "the name has no address"));
     let mut refused_where_it_was = false;
     for address in addresses {

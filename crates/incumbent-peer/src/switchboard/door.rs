@@ -8,14 +8,14 @@ use tokio::net::{TcpListener, TcpStream, lookup_host};
 use tokio::time::{sleep, timeout};
 
 use super::Unusable;
+use super::crowd::{Origin, STRANGERS_MAX};
 use super::exchange::Exchange;
 use super::greet::Admitted;
 use super::line::{Connection, carry, serve};
 use super::post::Outlet;
 use super::stream::{Fault, prepare};
+use crate::clock;
 
-/// Connections that may be in their greeting at one time.
-const STRANGERS_MAX: usize = 64;
 /// How long a greeting may take.
 const GREETING: Duration = Duration::from_secs(3);
 /// When the process has no descriptors left: until the next try.
@@ -59,18 +59,25 @@ pub(super) fn open(exchange: &Arc<Exchange>, listener: TcpListener) {
 }
 
 fn let_in(exchange: &Arc<Exchange>, tcp: TcpStream, remote: SocketAddr) {
-    // The oldest makes room: who means it has greeted long since, and so nobody can keep others out by saying nothing.
-    let crowded = {
+    let from = remote.ip();
+    // Who means it has greeted long since, and so nobody can keep others out by saying nothing.
+    let (origin, admitted, crowded) = {
         let mut board = exchange.board();
-        let full = board.strangers.len() >= STRANGERS_MAX;
-        full.then(|| board.strangers.pop_first()).flatten()
+        let origin = if board.is_of_member(from) { Origin::Member } else { Origin::Elsewhere };
+        let admitted = board.crowd.admits(clock::now(), from, origin);
+        (origin, admitted, admitted && board.crowd.make_room())
     };
-    if let Some((_, oldest)) = crowded {
-        oldest.abort();
+    if !admitted {
+        let what = format!("{remote}: more connections come from there than are taken in so short a time");
+        return exchange.complain(&from.to_string(), "pace", what);
+    }
+    if crowded {
         exchange.complain(
-            &remote.ip().to_string(),
+            &from.to_string(),
             "crowd",
-            format!("{remote}: {STRANGERS_MAX} connections have not greeted; the oldest was ended"),
+            format!(
+                "{remote}: {STRANGERS_MAX} connections have not greeted; the oldest of those who have most of them was ended"
+            ),
         );
     }
     let number = exchange.number();
@@ -81,7 +88,7 @@ fn let_in(exchange: &Arc<Exchange>, tcp: TcpStream, remote: SocketAddr) {
             blame(&visited, remote, &fault);
         }
     });
-    exchange.board().strangers.insert(number, task);
+    exchange.board().crowd.enter(number, from, origin, task);
 }
 
 async fn visit(
@@ -93,7 +100,7 @@ async fn visit(
 ) -> Result<(), Fault> {
     prepare(&tcp, exchange.give_up_after());
     let greeting = async {
-        let mut connection = Connection::new(exchange.guard.accepted(tcp).await?, remote);
+        let mut connection = Connection::new(exchange.turns.take(exchange.guard.accepted(tcp)).await?, remote);
         let admitted = exchange.answer(&mut connection).await?;
         Ok::<_, Fault>((connection, admitted))
     };
@@ -101,6 +108,9 @@ async fn visit(
     drop(stranger);
     match admitted {
         Admitted::Member(passport, lane) => {
+            if let Some(post) = exchange.board().posts.get_mut(&passport.id) {
+                post.came_from = Some(remote.ip().to_canonical());
+            }
             let fault = carry(exchange, connection, number, passport, lane).await;
             // The weather; the driver hears of it as Down.
             if matches!(fault, Fault::Silent | Fault::TimedOut) { Ok(()) } else { Err(fault) }
@@ -144,6 +154,6 @@ struct Stranger {
 
 impl Drop for Stranger {
     fn drop(&mut self) {
-        self.exchange.board().strangers.remove(&self.number);
+        self.exchange.board().crowd.leave(self.number);
     }
 }

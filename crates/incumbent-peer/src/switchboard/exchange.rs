@@ -1,7 +1,7 @@
 //! Where all lines meet: routes, queues, questions, and what is told of it. One lock, never held while anything is awaited.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
@@ -11,10 +11,12 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
+use super::crowd::Crowd;
 use super::post::{Outlet, Post};
 use super::stream::{Fault, Guard};
 use super::{Arrival, AskError, Asker, LineState, LineView, Lines, Reply, ReplyTo};
 use crate::packet::{Lane, Mail, Packet, Passport, Pulse, Route};
+use crate::turns::Turns;
 
 /// Pulses in a patience. A line is silent after half a patience, which is two and a half of them: as a pulse is left out only when something was sent in the
 /// half before it, a healthy line is never quiet for more than one and a half, and one late wake-up is forgiven.
@@ -31,6 +33,8 @@ const QUESTIONS_MAX: usize = 1024;
 const COMPLAINT_EVERY: Duration = Duration::from_secs(60);
 /// Different complaints remembered. A stranger with many addresses gets the rest of them logged never.
 const COMPLAINTS_MAX: usize = 256;
+/// So long steps of handshakes are computed for those who dial us, and then it is the turn of the others again.
+const HANDSHAKES_MAX: Duration = Duration::from_millis(2);
 /// What is queued when a switchboard is closed has this long to be written.
 const FAREWELL: Duration = Duration::from_millis(250);
 
@@ -39,6 +43,8 @@ pub(super) struct Exchange {
     /// Which process this is.
     identity: Passport,
     pub(super) guard: Guard,
+    /// Strangers' handshakes, on the thread that carries all lines.
+    pub(super) turns: Turns,
     pub(super) patience: Duration,
     pub(super) arrivals: mpsc::Sender<Arrival>,
     beat: Duration,
@@ -60,7 +66,7 @@ pub(super) struct Board {
     /// Connections of guests.
     pub(super) guests: BTreeMap<u64, Outlet>,
     /// Connections that nobody has been let in by yet.
-    pub(super) strangers: BTreeMap<u64, AbortHandle>,
+    pub(super) crowd: Crowd,
     /// Lets connections in.
     pub(super) door: Option<AbortHandle>,
     connections: u64,
@@ -98,7 +104,7 @@ impl Exchange {
             known: known.collect(),
             banished: BTreeMap::new(),
             guests: BTreeMap::new(),
-            strangers: BTreeMap::new(),
+            crowd: Crowd::default(),
             door: None,
             connections: 0,
             questions: BTreeMap::new(),
@@ -111,6 +117,7 @@ impl Exchange {
             cluster: lines.cluster.clone(),
             identity: lines.passport(),
             guard,
+            turns: Turns::new(HANDSHAKES_MAX),
             patience: lines.patience,
             arrivals,
             beat: (lines.patience / PULSES_PER_PATIENCE).max(BEAT_MIN),
@@ -572,6 +579,12 @@ impl Board {
 
     pub(super) fn is_closing(&self) -> bool {
         self.closing
+    }
+
+    /// Whether a member is at this address, as far as it is known: where its name led when it was last dialled, or from where it came.
+    pub(super) fn is_of_member(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        self.posts.values().any(|post| post.came_from == Some(address) || post.leads_to.contains(&address))
     }
 
     /// No connection is left that has something to write.

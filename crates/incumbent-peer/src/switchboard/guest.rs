@@ -1,5 +1,6 @@
 //! Somebody with questions who is no member: the command line.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use incumbent_protocol::protocol::NodeId;
@@ -35,7 +36,7 @@ impl Guest {
         let guard = match security {
             Security::Open => Guard::Open,
             Security::Key(key) => Guard::Key(Sealed::new(key)),
-            Security::Tls(files) => Guard::Tls(Credentials::read(files)?),
+            Security::Tls(files) => Guard::Tls(Arc::new(Credentials::of_guest(files)?)),
         };
         let mut complaints = Vec::new();
         for name in addresses {

@@ -15,6 +15,7 @@
 //!
 //! What the mail means is not known here. All runs on the runtime of [`Switchboard::open`], and nothing blocks it.
 
+mod crowd;
 mod dial;
 mod door;
 mod exchange;
@@ -105,7 +106,7 @@ pub enum Security {
 /// Files of PEM for mutual TLS.
 ///
 /// The certificate of node 3 of cluster `blue` must have the DNS name `node-3.blue` (a subject alternative name), and be good for both servers and
-/// clients. A guest may show any certificate of the authority.
+/// clients. A guest may show any certificate of the authority. The files are read again when they change; lines that stand are left.
 #[derive(Clone, Debug)]
 pub struct TlsFiles {
     /// The certificate of the authority that has signed all others.
@@ -114,6 +115,8 @@ pub struct TlsFiles {
     pub certificate: PathBuf,
     /// Its key.
     pub key: PathBuf,
+    /// Lists of revoked certificates: of each authority between a member's certificate and the group's.
+    pub revoked: Option<PathBuf>,
 }
 
 /// What comes in.
@@ -319,6 +322,7 @@ impl Switchboard {
             listener.local_addr().map_err(|wrong| Unusable(format!("cannot listen on {}: {wrong}", lines.listen)))?;
         let exchange = Exchange::new(&lines, guard, arrivals);
         door::open(&exchange, listener);
+        stream::follow_files(&exchange);
         dial::set_peers(&exchange, lines.peers);
         Ok(Switchboard { exchange, local_address })
     }

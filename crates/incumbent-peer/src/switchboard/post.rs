@@ -113,6 +113,10 @@ pub(super) struct Post {
     pub(super) round_trip: Option<Duration>,
     /// The other end has hung up on us here, and nothing has been heard of it since.
     pub(super) hung_up: Option<IpAddr>,
+    /// Where its name led when it was last dialled.
+    pub(super) leads_to: Vec<IpAddr>,
+    /// From where it dialled us last.
+    pub(super) came_from: Option<IpAddr>,
     /// Why there is no line: what was wrong when it was last tried.
     pub(super) trouble: Option<String>,
     /// There is a reason to dial now.
@@ -142,6 +146,8 @@ impl Post {
             pulse: None,
             round_trip: None,
             hung_up: None,
+            leads_to: Vec::new(),
+            came_from: None,
             trouble: None,
             nudge: Arc::default(),
             nudge_bulk: Arc::default(),

@@ -3,26 +3,33 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use incumbent_protocol::protocol::NodeId;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::time::sleep;
 
+use super::exchange::Exchange;
 use super::key::{Sealed, SealedStream};
 use super::tls::{Certified, Credentials};
 use super::{Lines, Security, Unusable};
+use crate::reread::Reread;
 
 /// What the first bytes say, so that nodes that are set up differently can tell each other so. TLS has its own first bytes.
 const OPEN: [u8; 4] = *b"INo1";
 const KEYED: [u8; 4] = *b"INk1";
 
+/// Certificates, and lists of revoked ones, are looked at so often: as those of clients are.
+const FILES_LOOKED_AT: Duration = Duration::from_millis(500);
+
 /// How connections are protected.
 pub(super) enum Guard {
     Open,
     Key(Sealed),
-    Tls(Credentials),
+    Tls(Arc<Credentials>),
 }
 
 /// A protected connection.
@@ -52,7 +59,7 @@ impl Guard {
                 Ok(Guard::Open)
             }
             Security::Key(key) => Ok(Guard::Key(Sealed::new(key))),
-            Security::Tls(files) => Ok(Guard::Tls(Credentials::read(files)?.of_member(&lines.cluster, lines.me)?)),
+            Security::Tls(files) => Ok(Guard::Tls(Arc::new(Credentials::of_member(files, &lines.cluster, lines.me)?))),
         }
     }
 
@@ -99,6 +106,34 @@ impl Guard {
             Guard::Open | Guard::Tls(_) => Ok(Stream::Open(tcp)),
         }
     }
+}
+
+/// Until the lines end: what has changed of the files holds for the next connections. Those that stand are left.
+pub(super) fn follow_files(exchange: &Arc<Exchange>) {
+    let Guard::Tls(credentials) = &exchange.guard else { return };
+    let (credentials, keeper) = (Arc::clone(credentials), Arc::clone(exchange));
+    exchange.spawn(async move {
+        loop {
+            sleep(FILES_LOOKED_AT).await;
+            let here = Arc::clone(&credentials);
+            // A disk may be slow, and this thread carries all lines.
+            let reread = tokio::task::spawn_blocking(move || here.reread_if_changed()).await;
+            match reread {
+                Ok(Reread::Unchanged) => {}
+                Ok(Reread::Changed) => tracing::info!("the certificates of the lines between the nodes have changed"),
+                Ok(Reread::Kept(why)) => keeper.complain(
+                    "this node",
+                    "certificates",
+                    format!("the certificates of the lines have changed and cannot be used, the former stay in force: {why}"),
+                ),
+                Err(_) => keeper.complain(
+                    "this node",
+                    "certificates",
+                    "the certificates of the lines could not be looked at: they are looked at again".into(),
+                ),
+            }
+        }
+    });
 }
 
 fn difference(first: [u8; 4], wanted: [u8; 4]) -> String {

@@ -8,9 +8,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use incumbent_peer::reread::{Reread, Stamp};
+
 use super::tokens::List;
 use super::{Denied, Guest};
-use crate::reread::{Reread, Stamp};
 
 /// The longest file, in bytes.
 const FILE_LEN_MAX: u64 = 16 * 1024 * 1024;

@@ -29,7 +29,7 @@ pub use needs::Errand;
 use needs::{Need, Scope};
 pub use tokens::{Made, make};
 
-pub use crate::reread::Reread;
+pub use incumbent_peer::reread::Reread;
 
 /// What begins with this byte is the service's own: nobody writes it from outside, and only who has [`Right::Admin`] of everything reads it.
 pub const RESERVED: u8 = 0;

@@ -4,13 +4,13 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use incumbent_peer::pace::Pace;
 use incumbent_peer::packet::FREIGHT_MAX;
 use incumbent_peer::switchboard::{Peer, Security};
 use incumbent_protocol::protocol::NodeId;
 use incumbent_traces::Traces;
 
 use super::tls::Admission;
-use super::turnstile::Pace;
 use crate::log::{Options, Refused};
 use crate::replica::{BadRoll, BadStart, Settings};
 
@@ -105,6 +105,9 @@ pub(super) const READINGS_PER_GUEST_MAX: usize = READINGS_MAX / 2;
 
 /// So much of what has come from other nodes is taken in together, and then as much of what users want.
 pub(super) const WAKEUPS_PER_TURN: usize = 256;
+
+/// So long steps of handshakes are computed for strangers, and then it is the turn of the others again.
+pub(super) const HANDSHAKES_MAX: Duration = Duration::from_millis(2);
 
 /// More connections of clients than this are not let in.
 pub(super) const CONNECTIONS_MAX: usize = 10_000;

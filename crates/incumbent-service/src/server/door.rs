@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use incumbent_client::frame;
 use incumbent_client::serve::{Bounds, Closed, serve};
+use incumbent_peer::turns::Turns;
 use rustix::process::{Resource, getrlimit};
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
@@ -18,7 +19,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
-use super::config::{CONNECTIONS_MAX, FILES_LOOKED_AT, Room};
+use super::config::{CONNECTIONS_MAX, FILES_LOOKED_AT, HANDSHAKES_MAX, Room};
 use super::counter::Counter;
 use super::handle::Handle;
 use super::lobby::{Lobby, Place};
@@ -78,7 +79,7 @@ impl Guard {
 
 /// Lets clients in until the node has ended. Then those are let in who were at the door, lest they are cut off without a word; and it waits until whoever speaks HTTP has its answer.
 pub(super) async fn keep(listener: TcpListener, handle: Handle, counter: Counter, guard: Guard, annex: Annex) {
-    let hall = Arc::new(Hall { counter, guard, annex, lobby: Lobby::new(room()), bounds: Bounds::default() });
+    let hall = Arc::new(Hall { counter, guard, turns: Turns::new(HANDSHAKES_MAX), annex, lobby: Lobby::new(room()), bounds: Bounds::default() });
     let (busy, mut all_answered) = mpsc::channel(1);
     tokio::select! {
         () = let_in(&hall, &listener, &busy) => {}
@@ -143,6 +144,8 @@ type Busy = mpsc::Sender<Infallible>;
 struct Hall {
     counter: Counter,
     guard: Guard,
+    /// Strangers may come a thousand at once, and the thread that computes with them is the node's.
+    turns: Turns,
     annex: Annex,
     lobby: Arc<Lobby>,
     /// Shared by all: what waits for them is bounded together.
@@ -164,7 +167,7 @@ struct Begun {
 
 async fn receive(hall: &Hall, place: &Place, connection: TcpStream, busy: Busy) -> Closed {
     let bounds = &hall.bounds;
-    let begun = match timeout(bounds.handshake, begin(&hall.guard, connection)).await {
+    let begun = match timeout(bounds.handshake, begin(hall, connection)).await {
         Ok(Ok(begun)) => begun,
         Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => return Closed::ByClient,
         Ok(Err(error)) => return Closed::Broken(error),
@@ -207,12 +210,12 @@ async fn receive(hall: &Hall, place: &Place, connection: TcpStream, busy: Busy) 
 }
 
 /// The handshake, and the first bytes behind it.
-async fn begin(guard: &Guard, connection: TcpStream) -> io::Result<Begun> {
+async fn begin(hall: &Hall, connection: TcpStream) -> io::Result<Begun> {
     // What is sent is sent whole: there is nothing to wait for.
     connection.set_nodelay(true)?;
-    let (mut line, certificate): (Box<dyn Line>, _) = match &guard.credentials {
+    let (mut line, certificate): (Box<dyn Line>, _) = match &hall.guard.credentials {
         Some(credentials) => {
-            let stream = credentials.acceptor().accept(connection).await?;
+            let stream = hall.turns.take(credentials.acceptor().accept(connection)).await?;
             let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first).map(|it| it.clone().into_owned());
             (Box::new(stream), shown)
         }

@@ -102,7 +102,7 @@ mod tests {
             Config { listen: "0.0.0.0:0".to_owned(), ..served() },
             Config { peers: vec![peer(2, "192.0.2.1:7273")], ..served() },
             Config { peers: (2..100).map(|id| peer(id, &format!("127.0.0.1:{}", 7000 + id))).collect(), ..served() },
-            Config { security: Security::Tls(TlsFiles { authority, certificate, key }), ..served() },
+            Config { security: Security::Tls(TlsFiles { authority, certificate, key, revoked: None }), ..served() },
         ] {
             let disk = SimDisk::new(1);
             let refused = Node::start_on(disk.clone(), wrong.clone()).map(drop);

@@ -8,14 +8,13 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use incumbent_peer::reread::{Reread, Stamp};
 use rustls::client::verify_server_name;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
-
-use crate::reread::{Reread, Stamp};
 
 /// What is spoken besides our own stream, which needs no such word.
 const PROTOCOL: &[u8] = b"http/1.1";

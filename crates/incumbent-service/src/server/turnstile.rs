@@ -6,40 +6,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
-use std::time::Duration;
 
+use incumbent_peer::pace::{Meter, network};
 use incumbent_protocol::time::Instant;
 
 use super::config::{ADDRESSES_REMEMBERED_MAX, NEW_CONNECTIONS, NEW_CONNECTIONS_PER_ADDRESS, REFUSED_LOGINS, Room};
-
-/// So many at once, and then one in each such time.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) struct Pace {
-    pub(super) burst: u32,
-    pub(super) every: Duration,
-}
-
-/// Whether a pace is kept: when it would be kept again if nothing more came.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-struct Meter(Instant);
-
-impl Meter {
-    const IDLE: Meter = Meter(Instant::ZERO);
-
-    /// Whether one more is too fast.
-    fn is_full(self, now: Instant, pace: Pace) -> bool {
-        self.0 > now + pace.every * (pace.burst - 1)
-    }
-
-    /// However many come too fast, one more may come a step of the pace later: nobody runs up a debt for those who come from the same place.
-    fn count(&mut self, now: Instant, pace: Pace) {
-        self.0 = (self.0.max(now) + pace.every).min(now + pace.every * pace.burst);
-    }
-
-    fn is_idle(self, now: Instant) -> bool {
-        self.0 <= now
-    }
-}
 
 /// Why somebody is not let in.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -146,16 +117,12 @@ impl Turnstile {
     }
 }
 
-/// What one who has an address has most likely as a whole.
-fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V4(it) => IpAddr::V4(it),
-        IpAddr::V6(it) => IpAddr::V6((u128::from(it) >> 64 << 64).into()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use incumbent_peer::pace::Pace;
+
     use super::super::config::{CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX};
     use super::*;
 

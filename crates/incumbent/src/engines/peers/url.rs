@@ -173,7 +173,9 @@ fn security(place: &Place) -> Result<Security, Error> {
             Ok(Security::Key(key))
         }
         (None, Some(files)) => match (files.ca, files.cert, files.key) {
-            (Some(authority), Some(certificate), Some(key)) => Ok(Security::Tls(TlsFiles { authority, certificate, key })),
+            (Some(authority), Some(certificate), Some(key)) => {
+                Ok(Security::Tls(TlsFiles { authority, certificate, key, revoked: None }))
+            }
             (_, _, _) => Err(Error::misconfigured("peers know each other by certificates: give ca=FILE, cert=FILE and key=FILE")),
         },
         (None, None) => Ok(Security::Open),

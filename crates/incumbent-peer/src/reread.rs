@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// What changes when a file is written or replaced, or when its mode does.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Stamp {
+pub struct Stamp {
     device: u64,
     inode: u64,
     size: u64,
@@ -15,7 +15,8 @@ pub(crate) struct Stamp {
 }
 
 impl Stamp {
-    pub(crate) fn of(found: &Metadata) -> Stamp {
+    /// Of what was found.
+    pub fn of(found: &Metadata) -> Stamp {
         Stamp {
             device: found.dev(),
             inode: found.ino(),
@@ -26,7 +27,7 @@ impl Stamp {
     }
 
     /// Of what has this name now; `None` if there is nothing.
-    pub(crate) fn at(path: &Path) -> Option<Stamp> {
+    pub fn at(path: &Path) -> Option<Stamp> {
         std::fs::metadata(path).ok().map(|it| Stamp::of(&it))
     }
 }
