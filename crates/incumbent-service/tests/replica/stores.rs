@@ -5,6 +5,7 @@
 use incumbent_service::replica::{ReadSettings, Settings};
 use incumbent_store::query::Query;
 
+use super::world::clocks::Clocks;
 use super::world::faults::Fault;
 use super::world::machine::Replicated;
 use super::world::town::client::TTL_MS_MAX;
@@ -23,9 +24,18 @@ fn lateness_max() -> u64 {
 }
 
 fn live(seed: u64, record: bool) -> World {
-    let (voters, spares) = [(3, 0), (3, 2), (5, 0), (1, 2)][(seed % 4) as usize];
     let reads = if seed.is_multiple_of(3) { ReadSettings::Lease { drift_ppm: 500 } } else { ReadSettings::Quorum };
-    let mut world = World::replicating(Replicated::Store, seed, voters, spares, Settings { reads, ..settings() });
+    live_on(Clocks::WithinBound, reads, seed, record)
+}
+
+/// Clocks run as they like, so nobody reads by a lease.
+fn live_beyond_the_bound(seed: u64, record: bool) -> World {
+    live_on(Clocks::BeyondBound, ReadSettings::Quorum, seed, record)
+}
+
+fn live_on(clocks: Clocks, reads: ReadSettings, seed: u64, record: bool) -> World {
+    let (voters, spares) = [(3, 0), (3, 2), (5, 0), (1, 2)][(seed % 4) as usize];
+    let mut world = World::replicating(Replicated::Store, clocks, seed, voters, spares, Settings { reads, ..settings() });
     world.record = record.then(Vec::new);
     world.busy = if seed.is_multiple_of(2) { 0 } else { 300_000 };
     world.settle(CLIENTS);
@@ -45,12 +55,16 @@ fn calm_down(world: &mut World) {
     if world.wrong.is_some() {
         return;
     }
-    town(world).lateness_max = Some(lateness_max());
+    town(world).condition.calms_down(lateness_max());
     town(world).kill(0);
     town(world).kill(1);
     let longest = TTL_MS_MAX * MILLISECOND;
     // On clocks that are slow by as much as clocks may be, and a ttl that is longer by as much.
-    world.run(world.now + STRAGGLERS + longest + longest / 500 + lateness_max());
+    let slower = match world.clocks {
+        Clocks::WithinBound => longest / 500,
+        Clocks::BeyondBound => longest / 5,
+    };
+    world.run(world.now + STRAGGLERS + longest + slower + lateness_max());
     let bereaved = town(world).bereaved();
     let members = world.oracle.roll().everyone();
     let stores = world.nodes.iter().filter(|it| members.contains(&it.id)).filter_map(|it| it.machine.store.as_ref());
@@ -78,6 +92,18 @@ fn whatever_fails_no_session_ends_early_no_request_happens_twice_and_no_watcher_
         assert!(count > 0, "{what}: never: {sum:?}");
     }
     eprintln!("{sum:?}; {installs} snapshots installed");
+}
+
+/// C35: L3 and L4 rest on clocks; tokens, seats, fences, the log and what is told of it do not.
+#[test]
+fn on_clocks_beyond_their_bound_sessions_may_end_early_and_tokens_fences_and_the_log_hold() {
+    let mut sum = Tally::default();
+    sweep(40, live_beyond_the_bound, |world| sum.add(world));
+    // Or the oracles that are in force had nothing to do.
+    for (what, count) in sum.each().into_iter().chain([("beyond the bound", sum.outrun)]) {
+        assert!(count > 0, "{what}: never: {sum:?}");
+    }
+    eprintln!("{sum:?}");
 }
 
 #[test]

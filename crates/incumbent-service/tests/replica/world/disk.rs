@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use incumbent_protocol::chance::Chance;
+use incumbent_protocol::protocol::Term;
 use incumbent_service::replica::{Entry, Extent, Index, Mark, Recovered, Snapshot, Vote, Write};
 
 use super::machine::fold_bytes;
@@ -66,6 +67,22 @@ impl Disk {
 
     pub(crate) fn last(&self) -> Index {
         self.entries.last().map_or(self.snapshot.index, |it| it.index).max(self.snapshot.index)
+    }
+
+    /// The term of the entry that a new write's entry at `index` will lie behind, when all before it is safe. None if that was let go of.
+    pub(crate) fn term_before(&self, index: Index, new: &Write) -> Option<Term> {
+        let before = index.checked_sub(1)?;
+        for write in [new].into_iter().chain(self.pending.iter().rev()) {
+            // Its own entries begin at `index` or behind it; those of an earlier one cut off whatever stands where they begin.
+            if let Some(found) = write.entries.iter().find(|it| it.index == before) {
+                return Some(found.term);
+            }
+            if let Some(snapshot) = &write.reset {
+                return (snapshot.index == before).then_some(snapshot.term);
+            }
+        }
+        let kept = self.entries.iter().find(|it| it.index == before).map(|it| it.term);
+        kept.or_else(|| (self.snapshot.index == before).then_some(self.snapshot.term))
     }
 
     pub(crate) fn write(&mut self, write: Write) {

@@ -3,6 +3,7 @@
 //! Its nodes replicate a register, and a real store beside it if that is wanted; who uses the store is in `town`.
 //! Faults rage first; then everything is healed, and the cluster must decide again, soon, and keep its leader. Oracles judge every event.
 
+pub(crate) mod clocks;
 pub(crate) mod disk;
 pub(crate) mod faults;
 pub(crate) mod machine;
@@ -17,14 +18,15 @@ use incumbent_protocol::chance::Chance;
 use incumbent_protocol::protocol::{NodeId, Term};
 use incumbent_protocol::time::Instant;
 use incumbent_service::replica::{
-    Content, Effect, Index, Input, Mark, Place, Recovered, Replica, Role, Roll, Settings, Snapshot, Tag,
+    Content, Effect, Index, Input, Mark, Place, Recovered, Replica, Role, Roll, Settings, Snapshot, Tag, promise,
 };
 use incumbent_service::server::expiry::Expiry;
 
+use self::clocks::Clocks;
 use self::disk::Disk;
 use self::faults::Fault;
 use self::machine::{Machine, Replicated, fold, fold_bytes};
-use self::oracle::Oracle;
+use self::oracle::{Known, Oracle};
 use self::town::client::{Answer, Matter};
 use self::town::{Scene, Town};
 
@@ -41,6 +43,7 @@ pub(crate) struct World {
     pub(crate) now: Moment,
     pub(crate) chance: Chance,
     pub(crate) settings: Settings,
+    pub(crate) clocks: Clocks,
     pub(crate) nodes: Vec<Node>,
     pub(crate) network: Network,
     pub(crate) oracle: Oracle,
@@ -193,10 +196,17 @@ impl Node {
 impl World {
     /// `voters` nodes that form a cluster, and `spares` that wait to be added.
     pub(crate) fn new(seed: u64, voters: u32, spares: u32, settings: Settings) -> World {
-        World::replicating(Replicated::Register, seed, voters, spares, settings)
+        World::replicating(Replicated::Register, Clocks::WithinBound, seed, voters, spares, settings)
     }
 
-    pub(crate) fn replicating(replicated: Replicated, seed: u64, voters: u32, spares: u32, settings: Settings) -> World {
+    pub(crate) fn replicating(
+        replicated: Replicated,
+        clocks: Clocks,
+        seed: u64,
+        voters: u32,
+        spares: u32,
+        settings: Settings,
+    ) -> World {
         let mut chance = Chance::new(seed);
         let roll = Roll::of((0..voters).map(NodeId)).expect("some voters");
         let node = |id| {
@@ -208,7 +218,7 @@ impl World {
                 life: 0,
                 disk: Disk::new(recovered, Bytes::new()),
                 machine: born,
-                drift_ppm: chance.below(1_001) as i64 - 500,
+                drift_ppm: clocks.drift_ppm(&mut chance),
                 clock_start: chance.below(1 << 40),
                 disk_hangs_until: 0,
                 paused_until: 0,
@@ -228,6 +238,7 @@ impl World {
             now: 0,
             chance,
             settings,
+            clocks,
             nodes,
             network,
             oracle: Oracle::new(roll),
@@ -477,7 +488,9 @@ impl World {
                 self.wrong.get_or_insert(wrong);
             }
         }
-        let judged = self.oracle.on_step(id, life, &replica, &self.nodes[id.0 as usize].disk);
+        let view = replica.view();
+        let known = Known { term: view.role.term, commit: view.commit, handed: view.handed };
+        let judged = self.oracle.on_step(id, life, known, self.nodes[id.0 as usize].disk.vote);
         if let Err(wrong) = judged {
             self.wrong.get_or_insert(wrong);
         }
@@ -498,14 +511,15 @@ impl World {
         let node = &mut self.nodes[id.0 as usize];
         match effect {
             Effect::Send { to, bytes, .. } => {
-                self.oracle.on_send(id, to, &bytes, &node.disk)?;
+                self.oracle.on_promise(id, to, promise(&bytes), node.disk.promised(), node.disk.last())?;
                 if let Some(letters) = &mut self.letters {
                     letters.push((id, to, bytes.clone()));
                 }
                 self.post(id, to, bytes);
             }
             Effect::Write(write) => {
-                self.oracle.on_write(id, &write.entries)?;
+                let behind = write.entries.first().and_then(|it| node.disk.term_before(it.index, &write));
+                self.oracle.on_write(id, behind, &write.entries)?;
                 if let Some(town) = &mut self.town {
                     town.on_write(&write.entries, self.now);
                 }
@@ -525,7 +539,7 @@ impl World {
                     self.oracle.on_commit(id, entry)?;
                     let node = &mut self.nodes[id.0 as usize];
                     let applied = node.machine.apply(entry)?;
-                    self.oracle.on_applied(id, entry.index, node.machine.digest)?;
+                    self.oracle.on_applied(id, life, entry.index, node.machine.digest)?;
                     if let (Some(town), Some(store)) = (&mut self.town, &node.machine.store) {
                         town.on_applied(entry, &applied, store, self.now)?;
                     }
@@ -638,7 +652,7 @@ impl World {
                 if node.machine.applied != snapshot.index {
                     return Err(format!("{id} installs {} and its state is that of {}", snapshot.index, node.machine.applied));
                 }
-                self.oracle.on_applied(id, snapshot.index, node.machine.digest)?;
+                self.oracle.on_applied(id, life, snapshot.index, node.machine.digest)?;
                 if let (Some(town), Some(store)) = (&mut self.town, &node.machine.store) {
                     town.on_store(snapshot.index, store)?;
                 }
@@ -647,7 +661,8 @@ impl World {
                 self.counts.roles += 1;
                 node.role = role;
                 if role.leads {
-                    self.oracle.on_leader(id, life, replica)?;
+                    let view = replica.view();
+                    self.oracle.on_leader(id, life, view.role.term, view.first, |index| replica.term_at(index))?;
                 }
             }
             Effect::Members { index, roll } => self.oracle.on_members(id, index, &roll)?,

@@ -1,4 +1,4 @@
-//! What has happened, in the order of the log, and whether those who watch are told that and nothing else: W1 to W5 and W7 of the fault catalogue.
+//! What has happened, in the order of the log, and whether those who watch are told that and nothing else: W1 to W7 of the fault catalogue.
 //!
 //! It is written by whichever replica applies an entry first, and compared with what any replica tells a watcher from any revision on. Left out: bells, which say when to read.
 
@@ -85,6 +85,38 @@ impl Chronicle {
     }
 }
 
+/// What one who watches was told, one batch after the other: a revision is in one of them alone (W4), and what it was told up to is never taken back (W6).
+pub(crate) struct Heard {
+    /// All before this revision has been told.
+    pub(crate) next: u64,
+}
+
+impl Heard {
+    pub(crate) fn from(next: u64) -> Heard {
+        Heard { next }
+    }
+
+    /// It is told this.
+    pub(crate) fn on_told(&mut self, told: &Happened) -> Result<(), String> {
+        if told.next < self.next {
+            return Err(format!("W6: all before {} was told, and now all before {}", self.next, told.next));
+        }
+        if let Some(event) = told.events.iter().find(|it| it.revision < self.next) {
+            return Err(format!("W6: revision {} is told after all before {} was", event.revision, self.next));
+        }
+        if let Some(event) = told.events.iter().find(|it| it.revision >= told.next) {
+            return Err(format!("W4: of revision {} more may follow, as only all before {} is told", event.revision, told.next));
+        }
+        self.next = told.next;
+        Ok(())
+    }
+
+    /// It has missed something: what is kept begins here.
+    pub(crate) fn on_lagged(&mut self, oldest: u64) {
+        self.next = self.next.max(oldest);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use incumbent_store::event::{KeyDeleted, KeyPut};
@@ -139,5 +171,22 @@ mod tests {
         wrong(judge(3, &told(&events, 6)), "W3");
         wrong(judge(3, &told(&events[1..2], 6)), "W3");
         wrong(judge(3, &told(&[], 2)), "W5");
+    }
+    #[test]
+    fn what_is_told_after_it_was_said_to_be_told_and_a_revision_in_two_batches_are_found() {
+        let told = |events: &[Arc<Event>], next| Happened { events: events.to_vec(), next, more: false };
+        let heard = || {
+            let mut heard = Heard::from(2);
+            assert_eq!(heard.on_told(&told(&[put(2, "a", None), put(4, "b", Some("a"))], 5)), Ok(()));
+            heard
+        };
+        assert_eq!(heard().on_told(&told(&[], 5)), Ok(()));
+        assert_eq!(heard().on_told(&told(&[deleted(5, "b")], 9)), Ok(()));
+        wrong(heard().on_told(&told(&[], 4)), "W6");
+        wrong(heard().on_told(&told(&[put(4, "b", Some("a"))], 6)), "W6");
+        wrong(heard().on_told(&told(&[put(6, "c", Some("b"))], 6)), "W4");
+        let mut late = heard();
+        late.on_lagged(8);
+        wrong(late.on_told(&told(&[deleted(7, "b")], 9)), "W6");
     }
 }

@@ -19,6 +19,7 @@ use incumbent_store::reply::{Outcome, Reply};
 
 use super::leases::Leases;
 use super::once::Once;
+use crate::world::clocks::Clocks;
 use crate::world::{MILLISECOND, Moment};
 
 /// Of how many seats each election is; the same for all candidates.
@@ -108,7 +109,7 @@ struct Call {
 }
 
 impl Client {
-    pub(crate) fn new(index: usize, life: u64, chance: &mut Chance) -> Client {
+    pub(crate) fn new(index: usize, life: u64, clocks: Clocks, chance: &mut Chance) -> Client {
         let (election, seats) = ELECTIONS[index % ELECTIONS.len()];
         // Some come back as who they were, and find their seat or place.
         let name = if chance.happens(500_000) { 0 } else { life };
@@ -121,7 +122,7 @@ impl Client {
             election,
             seats: seats as u32,
             identity: format!("{index}.{name}"),
-            drift_ppm: chance.below(1_001) as i64 - 500,
+            drift_ppm: clocks.drift_ppm(chance),
             timing: Timing::of(ttl).build().expect("a ttl that will do"),
             node: NodeId(0),
             number: 0,
@@ -314,7 +315,10 @@ impl Client {
             (Kind::Look(token), Answer::Board(board))
                 if token == self.token && self.believes(now) && board.leaders.iter().all(|it| it.token != self.token) =>
             {
-                Err(format!("L4: client {} leads with {} and sees {:?} in its place", self.index, self.token, board.leaders))
+                leases.on_outrun(format!(
+                    "L4: client {} leads with {} and sees {:?} in its place",
+                    self.index, self.token, board.leaders
+                ))
             }
             (Kind::KeepAlive | Kind::Call(_) | Kind::Look(_), Answer::Outcome(_) | Answer::Perhaps | Answer::Board(_)) => Ok(()),
         }

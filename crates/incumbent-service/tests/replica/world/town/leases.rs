@@ -1,7 +1,8 @@
 //! What must be true of sessions, seats and tokens, in true time: L1 to L5 of the fault catalogue.
 //!
 //! It sees what clients believe, when an entry was stamped, and what the store has told; no replica and no store. A client believes until a moment that counts from the *send* of what was
-//! acknowledged last, less drift and guard. Left out: lateness (L7), which is judged where entries are applied.
+//! acknowledged last, less drift and guard. Where clocks run as they like, L3 and L4 are not promised: then it counts what breaks them. Left out: lateness (L7), which is judged in
+//! `condition.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,12 +10,13 @@ use bytes::Buf;
 use incumbent_store::event::{Change, Event};
 
 use crate::world::Moment;
+use crate::world::clocks::Clocks;
 
 /// What a session that nobody kept alive ends with.
 const EXPIRED: &str = "lease expired";
 
-#[derive(Default)]
 pub(crate) struct Leases {
+    clocks: Clocks,
     /// How many may lead.
     seats: BTreeMap<String, usize>,
     sessions: BTreeMap<u64, Lease>,
@@ -30,6 +32,8 @@ pub(crate) struct Leases {
     fenced: BTreeMap<Vec<u8>, u64>,
     pub(crate) expired: u64,
     pub(crate) elected: u64,
+    /// How often clocks beyond their bound have cost what they may cost.
+    pub(crate) outrun: u64,
 }
 
 #[derive(Default)]
@@ -46,8 +50,30 @@ struct Belief {
 }
 
 impl Leases {
-    pub(crate) fn new(seats: &[(&str, usize)]) -> Leases {
-        Leases { seats: seats.iter().map(|(name, seats)| ((*name).to_owned(), *seats)).collect(), ..Leases::default() }
+    pub(crate) fn new(seats: &[(&str, usize)], clocks: Clocks) -> Leases {
+        Leases {
+            clocks,
+            seats: seats.iter().map(|(name, seats)| ((*name).to_owned(), *seats)).collect(),
+            sessions: BTreeMap::new(),
+            beliefs: BTreeMap::new(),
+            standing: BTreeSet::new(),
+            holders: BTreeMap::new(),
+            last_token: 0,
+            told: BTreeMap::new(),
+            fenced: BTreeMap::new(),
+            expired: 0,
+            elected: 0,
+            outrun: 0,
+        }
+    }
+
+    /// Something that is wrong if clocks keep to their bound, and only then.
+    pub(crate) fn on_outrun(&mut self, what: String) -> Result<(), String> {
+        self.outrun += 1;
+        match self.clocks {
+            Clocks::WithinBound => Err(what),
+            Clocks::BeyondBound => Ok(()),
+        }
     }
 
     /// Whether somebody leads anywhere.
@@ -59,7 +85,18 @@ impl Leases {
     pub(crate) fn on_kept(&mut self, session: u64, until: Moment) -> Result<(), String> {
         let lease = self.sessions.entry(session).or_default();
         lease.until = lease.until.max(until);
-        lease.judge(session)
+        self.judge(session)
+    }
+
+    fn judge(&mut self, session: u64) -> Result<(), String> {
+        let Some(lease) = self.sessions.get(&session) else { return Ok(()) };
+        match lease.expired {
+            Some(expired) if lease.until > expired => {
+                let early = lease.until - expired;
+                self.on_outrun(format!("L3: session {session} has expired {early} ns before its owner could know"))
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// A client leads as far as it knows, until then.
@@ -75,7 +112,7 @@ impl Leases {
             self.beliefs.iter().filter(|(it, belief)| **it != client && belief.election == election && belief.until > now);
         let others: Vec<usize> = others.map(|(it, _)| *it).collect();
         if until > now && others.len() >= self.seats.get(election).copied().unwrap_or(1) {
-            return Err(format!("L4: client {client} believes to lead {election} with {token}, and so do {others:?}"));
+            self.on_outrun(format!("L4: client {client} believes to lead {election} with {token}, and so do {others:?}"))?;
         }
         self.beliefs.insert(client, Belief { election: election.to_owned(), token, until });
         Ok(())
@@ -91,7 +128,8 @@ impl Leases {
         self.standing.remove(&session);
         match self.sessions.get(&session) {
             Some(lease) if lease.until > now => {
-                Err(format!("L4: session {session} is said to be gone {} ns early", lease.until - now))
+                let early = lease.until - now;
+                self.on_outrun(format!("L4: session {session} is said to be gone {early} ns early"))
             }
             Some(_) | None => Ok(()),
         }
@@ -100,7 +138,7 @@ impl Leases {
     /// A client has heard that it does not lead, or that others do in its place.
     pub(crate) fn on_told_lost(&mut self, client: usize, token: u64, now: Moment) -> Result<(), String> {
         match self.beliefs.remove(&client) {
-            Some(belief) if belief.token == token && belief.until > now => Err(format!(
+            Some(belief) if belief.token == token && belief.until > now => self.on_outrun(format!(
                 "L4: client {client} is told that it has lost {token}, and had counted on it for {} ns more",
                 belief.until - now
             )),
@@ -146,22 +184,21 @@ impl Leases {
                 self.expired += 1;
                 let lease = self.sessions.entry(ended.session).or_default();
                 lease.expired = Some(stamped);
-                lease.judge(ended.session)
+                self.judge(ended.session)
             }
             Some(Change::Elected(it)) => self.on_elected(&it.election, it.holder.token, it.holder.session),
             Some(Change::Ended(it)) => {
                 let held = self.holders.entry(it.election.clone()).or_default().remove(&it.past.token);
                 let believer = self.beliefs.iter().find(|(_, belief)| belief.token == it.past.token && belief.until > stamped);
-                match believer {
-                    Some((client, belief)) => Err(format!(
-                        "L4: the seat with {} is taken ({}) while client {client} counts on it for {} ns more",
-                        it.past.token,
-                        it.past.reason,
-                        belief.until - stamped
-                    )),
-                    None if !held => Err(format!("L2: {} has ended and was not in office", it.past.token)),
-                    None => Ok(()),
+                if let Some((client, belief)) = believer {
+                    let early = belief.until - stamped;
+                    let (token, reason) = (it.past.token, &it.past.reason);
+                    let what = format!(
+                        "L4: the seat with {token} is taken ({reason}) while client {client} counts on it for {early} ns more"
+                    );
+                    self.on_outrun(what)?;
                 }
+                if held { Ok(()) } else { Err(format!("L2: {} has ended and was not in office", it.past.token)) }
             }
             Some(Change::Put(put)) if put.item.key.starts_with(b"f/") => {
                 let token = put.item.value.clone().get_u64();
@@ -207,17 +244,6 @@ impl Leases {
     }
 }
 
-impl Lease {
-    fn judge(&self, session: u64) -> Result<(), String> {
-        match self.expired {
-            Some(expired) if self.until > expired => {
-                Err(format!("L3: session {session} has expired {} ns before its owner could know", self.until - expired))
-            }
-            Some(_) | None => Ok(()),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use incumbent_store::election::{Holder, Past};
@@ -245,7 +271,11 @@ mod tests {
     }
 
     fn leases() -> Leases {
-        let mut leases = Leases::new(&[("one", 1), ("two", 2)]);
+        on(Clocks::WithinBound)
+    }
+
+    fn on(clocks: Clocks) -> Leases {
+        let mut leases = Leases::new(&[("one", 1), ("two", 2)], clocks);
         leases.on_stands(7);
         leases
     }
@@ -314,9 +344,26 @@ mod tests {
         wrong(old.on_granted("one", 9, 8), "L1");
     }
 
+    /// C35.
+    #[test]
+    fn on_clocks_beyond_their_bound_beliefs_are_counted_and_tokens_seats_and_fences_judged() {
+        let mut leases = on(Clocks::BeyondBound);
+        assert_eq!(leases.on_event(&elected(4, 7), 5), Ok(()));
+        assert_eq!(leases.on_belief(0, "one", 4, 10, 50), Ok(()));
+        assert_eq!(leases.on_event(&ended(4), 49), Ok(()), "L4, of a seat");
+        assert_eq!(leases.on_belief(1, "one", 5, 49, 90), Ok(()), "L4, of two who believe");
+        assert_eq!(leases.on_told_lost(0, 4, 49), Ok(()), "L4, of one who is told");
+        assert_eq!((leases.on_kept(7, 100), leases.on_event(&expired(7), 99)), (Ok(()), Ok(())), "L3");
+        assert_eq!((leases.on_told_gone(7, 99), leases.outrun), (Ok(()), 5), "L4, of a session");
+        leases.on_stands(7);
+        assert_eq!(leases.on_event(&elected(6, 7), 100), Ok(()));
+        wrong(leases.on_event(&elected(8, 7), 101), "L2");
+        wrong(leases.on_event(&elected(8, 7), 102), "L1");
+    }
+
     #[test]
     fn a_write_of_a_former_leader_is_found() {
-        let mut leases = leases();
+        let mut leases = on(Clocks::BeyondBound);
         let mut put = |token: u64| {
             let item = Item { key: "f/one".into(), value: token.to_be_bytes().to_vec().into(), ..Item::default() };
             leases.on_event(&told(Change::Put(Box::new(KeyPut { item, previous: None }))), 1)

@@ -5,6 +5,7 @@
 
 pub(crate) mod chronicle;
 pub(crate) mod client;
+pub(crate) mod condition;
 pub(crate) mod leases;
 pub(crate) mod once;
 
@@ -22,8 +23,9 @@ use incumbent_store::refusal::Refusal;
 use incumbent_store::store::Store;
 use incumbent_store::watch::{Interest, Topic};
 
-use self::chronicle::Chronicle;
+use self::chronicle::{Chronicle, Heard};
 use self::client::{Answer, Client, ELECTIONS, Letter, Matter, What};
+use self::condition::Condition;
 use self::leases::Leases;
 use self::once::Once;
 use super::machine::Applied;
@@ -45,9 +47,7 @@ pub(crate) struct Town {
     proposed: BTreeMap<u64, (u64, u64)>,
     /// The last entry that anyone has applied, and its term.
     seen: (Index, Term),
-    stores: BTreeMap<Index, u64>,
-    /// How late an expiry may be from now on: nothing fails any more (L7).
-    pub(crate) lateness_max: Option<u64>,
+    pub(crate) condition: Condition,
 }
 
 /// How often what must happen sometimes has happened.
@@ -68,8 +68,12 @@ pub(crate) struct Tally {
     pub(crate) looks: u64,
     /// Stores that were compared with another's at the same entry.
     pub(crate) compared: u64,
+    /// Elections that were seen with somebody who waits and no seat free.
+    pub(crate) waited: u64,
     /// The greatest lateness of an expiry while nothing failed, in nanoseconds.
     pub(crate) lateness: u64,
+    /// What clocks beyond their bound have cost.
+    pub(crate) outrun: u64,
 }
 
 impl Tally {
@@ -87,12 +91,14 @@ impl Tally {
         self.lagged += one.lagged;
         self.watched += one.watched;
         self.looks += one.looks;
-        self.compared += one.compared;
-        self.lateness = self.lateness.max(one.lateness);
+        self.compared += town.condition.compared;
+        self.waited += town.condition.waited;
+        self.lateness = self.lateness.max(town.condition.lateness);
+        self.outrun += town.leases.outrun;
     }
 
     /// What every sweep must have seen.
-    pub(crate) fn each(&self) -> [(&'static str, u64); 12] {
+    pub(crate) fn each(&self) -> [(&'static str, u64); 13] {
         [
             ("expired", self.expired),
             ("elected", self.elected),
@@ -106,6 +112,7 @@ impl Tally {
             ("watched", self.watched),
             ("looks", self.looks),
             ("compared", self.compared),
+            ("waited", self.waited),
         ]
     }
 }
@@ -113,7 +120,7 @@ impl Tally {
 /// One who reads what has happened, wherever it can, and goes on from where it was.
 struct Watcher {
     interest: Interest,
-    next: u64,
+    heard: Heard,
     node: NodeId,
 }
 
@@ -176,30 +183,17 @@ impl Town {
                 }
             }
         }
-        if let Some(max) = self.lateness_max {
-            self.tally.lateness = self.tally.lateness.max(applied.overdue);
-            if applied.overdue > max {
-                return Err(format!("L7: at entry {} something is {} ms overdue", entry.index, applied.overdue / MILLISECOND));
-            }
-        }
-        Ok(())
+        self.condition.on_overdue(entry.index, applied.overdue)
     }
 
-    /// S4: equal stores at equal places, however they came to be; and no seat is free while somebody waits for it (LV4).
+    /// All of a store is looked at.
     pub(crate) fn on_store(&mut self, index: Index, store: &Store) -> Result<(), String> {
-        let digest = store.digest();
-        match self.stores.insert(index, digest) {
-            Some(before) if before != digest => return Err(format!("S4: two stores differ after entry {index}")),
-            Some(_) => self.tally.compared += 1,
-            None => {}
-        }
+        self.condition.on_digest(index, store.digest())?;
         for (election, seats) in ELECTIONS {
             let Ok(Queried::Board(board)) = store.query(&Query::Look(election.to_owned())) else { continue };
             let lives = |session| matches!(store.query(&Query::Session(session)), Ok(Queried::Session(it)) if !it.ending);
-            let waits = board.candidates.iter().find(|it| lives(it.session));
-            if let Some(waits) = waits.filter(|_| board.leaders.len() + board.reservations.len() < seats) {
-                return Err(format!("LV4: {election} has a free seat after entry {index}, and {} waits", waits.identity));
-            }
+            let waits = board.candidates.iter().find(|it| lives(it.session)).map(|it| it.identity.as_str());
+            self.condition.on_line(index, election, seats, board.leaders.len() + board.reservations.len(), waits)?;
         }
         Ok(())
     }
@@ -207,18 +201,18 @@ impl Town {
     /// What a watcher gets from a store.
     fn watch(&mut self, watcher: usize, node: NodeId, store: &Store, limit: u64) -> Result<(), String> {
         let watcher = &mut self.watchers[watcher];
-        let (from, interest) = (watcher.next, Some(watcher.interest.clone()));
+        let (from, interest) = (watcher.heard.next, Some(watcher.interest.clone()));
         match store.events(&ReadEvents { from, interest, limit }, usize::MAX) {
             Ok(happened) => {
                 self.chronicle.judge(from, &watcher.interest, &happened)?;
                 self.tally.watched += happened.events.len() as u64;
                 self.tally.resumed += u64::from(node != watcher.node && !happened.events.is_empty());
-                (watcher.next, watcher.node) = (happened.next, node);
-                Ok(())
+                watcher.node = node;
+                watcher.heard.on_told(&happened)
             }
             Err(Refusal::Lagged(oldest)) if from < oldest => {
                 self.tally.lagged += 1;
-                watcher.next = oldest;
+                watcher.heard.on_lagged(oldest);
                 Ok(())
             }
             Err(other) => Err(format!("W5: who asks from {from} on is told {other}")),
@@ -229,25 +223,24 @@ impl Town {
 impl World {
     /// People move in: from now on the nodes' stores are used. They must have some.
     pub(crate) fn settle(&mut self, clients: usize) {
-        let mut chance = Chance::new(self.chance.bits());
+        let (mut chance, clocks) = (Chance::new(self.chance.bits()), self.clocks);
         let interests = [
             Interest::EVERYTHING,
             Interest::of(Topic::Election(ELECTIONS[0].0.to_owned())),
             Interest::of(Topic::Keys(Span::prefix("w/"))),
         ];
-        let watchers = interests.map(|interest| Watcher { interest, next: 1, node: NodeId(0) });
+        let watchers = interests.map(|interest| Watcher { interest, heard: Heard::from(1), node: NodeId(0) });
         self.town = Some(Box::new(Town {
-            clients: (0..clients).map(|it| Client::new(it, 0, &mut chance)).collect(),
+            clients: (0..clients).map(|it| Client::new(it, 0, clocks, &mut chance)).collect(),
             watchers: watchers.into(),
-            leases: Leases::new(&ELECTIONS),
+            leases: Leases::new(&ELECTIONS, clocks),
             chronicle: Chronicle::default(),
             once: Once::default(),
             tally: Tally::default(),
             stamped: BTreeMap::new(),
             proposed: BTreeMap::new(),
             seen: (1, Term(1)),
-            stores: BTreeMap::new(),
-            lateness_max: None,
+            condition: Condition::default(),
         }));
         for client in 0..clients {
             self.schedule(self.now + chance.below(20 * MILLISECOND), Event::Town(Scene::Beat { client, life: 0 }));
@@ -274,7 +267,7 @@ impl World {
             Scene::Beat { client, life } => self.beat(town, client, life),
             Scene::Reborn { client } => {
                 let life = town.clients[client].life + 1;
-                town.clients[client] = Client::new(client, life, &mut self.chance);
+                town.clients[client] = Client::new(client, life, self.clocks, &mut self.chance);
                 self.schedule(self.now, Event::Town(Scene::Beat { client, life }));
             }
             Scene::Asked { letter } => return Ok(self.asked(town, letter)),
@@ -289,7 +282,7 @@ impl World {
             Scene::Watch { watcher } => {
                 let pause = self.chance.below(25 * MILLISECOND);
                 // One who stays away for long finds that it has missed something.
-                let away = town.lateness_max.is_none() && self.chance.happens(20_000);
+                let away = town.condition.storms() && self.chance.happens(20_000);
                 let pause = if away { 20 * pause } else { pause };
                 self.schedule(self.now + pause, Event::Town(Scene::Watch { watcher }));
                 let node = NodeId(self.chance.below(self.nodes.len() as u64) as u32);
@@ -314,7 +307,7 @@ impl World {
         if client.paused_until > self.now {
             return next(self, client.paused_until);
         }
-        let stormy = town.lateness_max.is_none();
+        let stormy = town.condition.storms();
         if stormy && self.chance.happens(6_000) {
             town.kill(index);
             // Some are started again at once, while what they said before is still on its way.
@@ -432,7 +425,7 @@ impl Town {
 
     /// Whether every watcher has been told of all that has happened.
     pub(crate) fn all_told(&self) -> bool {
-        self.watchers.iter().all(|it| it.next > self.chronicle.last())
+        self.watchers.iter().all(|it| it.heard.next > self.chronicle.last())
     }
 }
 
