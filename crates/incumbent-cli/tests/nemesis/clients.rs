@@ -1,4 +1,4 @@
-//! What the clients do: some read, write and swap registers, some stand for elections and write under the fence, one watches it all. Each has a client, and chance, of its own.
+//! What the clients do: some read, write and swap registers, some stand for elections and write under the fence, some watch. Each has a client, and chance, of its own.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use incumbent_client::client::{Client, Done};
 use incumbent_client::failure::Failure;
 use incumbent_client::message::Consistency;
 use incumbent_client::session::Lease;
-use incumbent_client::watch::Cease;
+use incumbent_client::watch::{Cease, Watch};
 use incumbent_protocol::chance::Chance;
 use incumbent_store::command::{Campaign, Command, OpenSession, Renew, Resign};
 use incumbent_store::event::{Change, Event};
@@ -16,12 +16,12 @@ use incumbent_store::keys::transaction::{Act, ActAnswer, Against, Comparison, Gu
 use incumbent_store::query::{Answer, Query, Range};
 use incumbent_store::refusal::Refusal;
 use incumbent_store::reply::Reply;
-use incumbent_store::watch::Interest;
+use incumbent_store::watch::{Interest, Topic};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::history::{Belief, Entry, History, Outcome, Told, Wanted, now};
+use crate::history::{Batch, Belief, Entry, History, Outcome, Told, Wanted, now};
 use crate::linear::Value;
 
 /// Few, so that many want the same.
@@ -34,8 +34,15 @@ const TTL: Duration = Duration::from_millis(1000);
 /// What is written to see whether anything is served.
 pub(crate) const PROBE: &str = "probe";
 
-/// The last key that is written: then the watcher has been told everything.
-pub(crate) const LAST: &str = "last";
+/// Where registers are. One watches these alone.
+const REGISTERS_UNDER: &str = "register/";
+
+/// The last key that is written: then whoever watches has been told everything.
+pub(crate) const LAST: &str = "register/last";
+
+/// One who begins to watch again and again has so much patience, and hears of so many batches at most, before it begins elsewhere.
+const HEARS_FOR: Duration = Duration::from_millis(500);
+const HEARS_MAX: u64 = 30;
 
 /// One who does things until it is told to stop.
 pub(crate) struct Worker {
@@ -122,7 +129,7 @@ impl Worker {
         let mut seen: Vec<Value> = vec![None; usize::try_from(REGISTERS).unwrap()];
         while !self.is_over() {
             let register = usize::try_from(self.chance.below(REGISTERS)).unwrap();
-            let key = format!("register/{register}");
+            let key = format!("{REGISTERS_UNDER}{register}");
             seen[register] = match self.chance.below(10) {
                 0..4 => self.read(&key).await,
                 4..6 => self.write(&key).await,
@@ -256,7 +263,7 @@ impl Worker {
                     office.renewed(sent, renewed.ttl_ms)
                 }
                 Ok(Done { reply: Reply::Renewed(_), .. }) => {
-                    office.ends();
+                    // What it had counted on stays on record: if that is not over, it was robbed, and what it writes now says so.
                     self.write_fenced(&key, &office).await;
                     return;
                 }
@@ -337,24 +344,90 @@ impl Drop for Office {
 
 /// Hears of everything from the beginning until the last key is written.
 pub(crate) async fn watch_everything(client: Client, history: Arc<History>) {
-    let mut watch = client.watch(Interest::EVERYTHING, 1);
+    let mut from = 1;
     loop {
-        let batch = match watch.next().await {
-            Ok(batch) => batch,
-            Err(Cease::Refused(Refusal::Lagged(oldest) | Refusal::Compacted(oldest))) => {
-                history.told(Told::Lagged { oldest });
-                watch = client.watch(Interest::EVERYTHING, oldest);
-                continue;
-            }
-            Err(cease) => panic!("the watch has ended: {cease:?}"),
-        };
-        for told in batch.events.iter().filter_map(told_by) {
-            let is_last = matches!(&told, Told::Put { key, .. } if key == LAST);
-            history.told(told);
-            if is_last {
-                return;
+        let mut watching = Watching::begin(&client, None, from, &history);
+        loop {
+            match watching.hear().await {
+                Ok(told) => {
+                    let is_last = told.iter().any(is_last);
+                    told.into_iter().for_each(|it| history.told(it));
+                    if is_last {
+                        return;
+                    }
+                }
+                Err(oldest) => {
+                    history.told(Told::Lagged { oldest });
+                    from = oldest;
+                    break;
+                }
             }
         }
+    }
+}
+
+/// Hears of the registers, from the beginning until the last key is written.
+pub(crate) async fn watch_registers(client: Client, history: Arc<History>) {
+    let mut from = 1;
+    loop {
+        let mut watching = Watching::begin(&client, Some(REGISTERS_UNDER), from, &history);
+        loop {
+            match watching.hear().await {
+                Ok(told) if told.iter().any(is_last) => return,
+                Ok(_) => {}
+                Err(oldest) => {
+                    from = oldest;
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// Begins to watch, again and again, from some revision of the past, until it is told of the last key.
+pub(crate) async fn watch_from_anywhere(client: Client, seed: u64, history: Arc<History>) {
+    let mut chance = Chance::new(seed);
+    loop {
+        let from = 1 + chance.below(history.last_told() + 1);
+        let mut watching = Watching::begin(&client, None, from, &history);
+        for _ in 0..=chance.below(HEARS_MAX) {
+            match timeout(HEARS_FOR, watching.hear()).await {
+                Ok(Ok(told)) if told.iter().any(is_last) => return,
+                Ok(Ok(_)) => {}
+                // Nothing happens, or what it wanted is not kept any more.
+                Err(_) | Ok(Err(_)) => break,
+            }
+        }
+    }
+}
+
+fn is_last(told: &Told) -> bool {
+    matches!(told, Told::Put { key, .. } if key == LAST)
+}
+
+/// A watch, whose batches go on record.
+struct Watching {
+    watch: Watch,
+    number: usize,
+    history: Arc<History>,
+}
+
+impl Watching {
+    fn begin(client: &Client, prefix: Option<&str>, from: u64, history: &Arc<History>) -> Watching {
+        let interest = prefix.map_or(Interest::EVERYTHING, |it| Interest::of(Topic::Keys(Span::prefix(it.to_owned()))));
+        Watching { watch: client.watch(interest, from), number: history.watches(prefix, from), history: Arc::clone(history) }
+    }
+
+    /// What is told next; or from which revision on there is anything to be told.
+    async fn hear(&mut self) -> Result<Vec<Told>, u64> {
+        let batch = match self.watch.next().await {
+            Ok(batch) => batch,
+            Err(Cease::Refused(Refusal::Lagged(oldest) | Refusal::Compacted(oldest))) => return Err(oldest),
+            Err(cease) => panic!("the watch has ended: {cease:?}"),
+        };
+        let told: Vec<Told> = batch.events.iter().filter_map(told_by).collect();
+        self.history.heard(self.number, Batch { told: told.clone(), next: batch.next });
+        Ok(told)
     }
 }
 

@@ -68,7 +68,7 @@ pub(crate) struct Belief {
     pub(crate) until: u64,
 }
 
-/// What the watcher was told.
+/// What somebody who watches was told.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub(crate) enum Told {
     Put {
@@ -88,6 +88,40 @@ pub(crate) enum Told {
     Lagged {
         oldest: u64,
     },
+}
+
+/// One who watches: what, and what it was told, batch by batch.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub(crate) struct Watched {
+    /// Only of keys that begin so; of everything if there is nothing here.
+    pub(crate) prefix: Option<String>,
+    /// From this revision on.
+    pub(crate) from: u64,
+    pub(crate) batches: Vec<Batch>,
+}
+
+/// What was told at once: all before `next` has been told then.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub(crate) struct Batch {
+    pub(crate) told: Vec<Told>,
+    pub(crate) next: u64,
+}
+
+impl Watched {
+    /// Whether it wants to hear of this.
+    pub(crate) fn wants(&self, told: &Told) -> bool {
+        let Some(prefix) = &self.prefix else { return true };
+        matches!(told, Told::Put { key, .. } if key.starts_with(prefix))
+    }
+}
+
+impl Told {
+    pub(crate) fn revision(&self) -> Option<u64> {
+        match self {
+            Told::Put { revision, .. } | Told::Elected { revision, .. } => Some(*revision),
+            Told::Lagged { .. } => None,
+        }
+    }
 }
 
 /// What clients that are elsewhere say.
@@ -125,7 +159,10 @@ pub(crate) struct History {
 pub(crate) struct Pages {
     pub(crate) entries: Vec<Entry>,
     pub(crate) beliefs: Vec<Belief>,
+    /// What the one was told who hears of everything.
     pub(crate) told: Vec<Told>,
+    /// All who watch, and that one among them.
+    pub(crate) watches: Vec<Watched>,
     pub(crate) schedule: Vec<Scheduled>,
     pub(crate) ordeals: Vec<Ordeal>,
 }
@@ -225,6 +262,22 @@ impl History {
         self.open().told.push(told);
     }
 
+    /// Somebody begins to watch. Returns by which number its batches are added.
+    pub(crate) fn watches(&self, prefix: Option<&str>, from: u64) -> usize {
+        let mut pages = self.open();
+        pages.watches.push(Watched { prefix: prefix.map(str::to_owned), from, batches: Vec::new() });
+        pages.watches.len() - 1
+    }
+
+    pub(crate) fn heard(&self, watch: usize, batch: Batch) {
+        self.open().watches[watch].batches.push(batch);
+    }
+
+    /// The last revision that anybody who watches was told of.
+    pub(crate) fn last_told(&self) -> u64 {
+        self.open().told.iter().rev().find_map(Told::revision).unwrap_or_default()
+    }
+
     pub(crate) fn scheduled(&self, what: String) {
         let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let wall_ms = u64::try_from(wall.as_millis()).unwrap();
@@ -247,6 +300,7 @@ impl Pages {
         write_lines(folder, "operations", &self.entries);
         write_lines(folder, "beliefs", &self.beliefs);
         write_lines(folder, "watched", &self.told);
+        write_lines(folder, "watches", &self.watches);
         write_lines(folder, "schedule", &self.schedule);
         write_lines(folder, "ordeals", &self.ordeals);
     }

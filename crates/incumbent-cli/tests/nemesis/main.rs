@@ -35,14 +35,16 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::apart::apart;
-use crate::clients::{ELECTIONS, LAST, PROBE, REGISTERS, Worker, spawn_pair, watch_everything};
+use crate::clients::{
+    ELECTIONS, LAST, PROBE, REGISTERS, Worker, spawn_pair, watch_everything, watch_from_anywhere, watch_registers,
+};
 use crate::cluster::{Acquaintance, Cluster};
 use crate::elsewhere::Elsewhere;
 use crate::history::{History, Outcome};
 use crate::ordeals::{Cost, costs, table};
 use crate::picture::Picture;
-use crate::schedule::{Nemesis, RECOVERY_MAX, clock};
-use crate::verdict::judge;
+use crate::schedule::{MANY, Nemesis, RECOVERY_MAX, clock};
+use crate::verdict::{Deeds, judge};
 
 /// One answer is awaited so long, then it is asked again.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
@@ -84,7 +86,7 @@ fn rounds(first: u64, count: u64) {
     let (began, mut costs) = (Instant::now(), Vec::new());
     for seed in first.. {
         // Every third round is one of five nodes, so the seed says that, too.
-        costs.extend(round(nodes.unwrap_or(if seed % 3 == 0 { 5 } else { 3 }), seed));
+        costs.extend(round(nodes.unwrap_or(if seed % 3 == 0 { MANY } else { 3 }), seed));
         if minutes.map_or(seed + 1 >= first + count, |it| began.elapsed() >= it) {
             break;
         }
@@ -131,7 +133,8 @@ impl Drop for Records {
         } else {
             self.history.pages().write(&self.folder);
             eprintln!(
-                "all of it is in {}: schedule.jsonl and ordeals.jsonl (what was done when), operations.jsonl, beliefs.jsonl and watched.jsonl (what the clients asked and were told), \
+                "all of it is in {}: schedule.jsonl and ordeals.jsonl (what was done when), operations.jsonl, beliefs.jsonl, watched.jsonl and watches.jsonl (what the clients asked and were \
+                 told), \
                  node-N.log; the same schedule again: {}",
                 self.folder.display(),
                 self.again
@@ -170,7 +173,12 @@ fn round(nodes: u64, seed: u64) -> Vec<Cost> {
     let ahead = clock(&mut chance);
     records.note(format!("clients elsewhere are ahead by {ahead:?}"));
     let elsewhere = Some(Elsewhere::start(THIS, &cluster, seed, 1, ahead, &history));
-    let watcher = runtime.spawn(watch_everything(cluster.client("watcher"), Arc::clone(&history)));
+    let watcher = cluster.client("watcher");
+    let watchers = [
+        runtime.spawn(watch_everything(watcher.clone(), Arc::clone(&history))),
+        runtime.spawn(watch_registers(watcher, Arc::clone(&history))),
+        runtime.spawn(watch_from_anywhere(cluster.client("restarted watcher"), seed, Arc::clone(&history))),
+    ];
 
     let mut nemesis = Nemesis {
         control,
@@ -208,11 +216,12 @@ fn round(nodes: u64, seed: u64) -> Vec<Cost> {
         }
     });
     let last = write_last(&runtime, &probe);
-    let watched = runtime.block_on(async { timeout(END_MAX, watcher).await });
     let mut wrong = Vec::new();
-    match watched {
-        Ok(ended) => ended.expect("the watcher has failed"),
-        Err(_) => wrong.push(format!("the watcher was not told of the last write in {END_MAX:?}")),
+    for (number, watcher) in watchers.into_iter().enumerate() {
+        match runtime.block_on(async { timeout(END_MAX, watcher).await }) {
+            Ok(ended) => ended.expect("a watcher has failed"),
+            Err(_) => wrong.push(format!("watcher {number} was not told of the last write in {END_MAX:?}")),
+        }
     }
     wrong.extend(nodes_agree(&runtime, &cluster, last));
     drop(cluster);
@@ -221,16 +230,17 @@ fn round(nodes: u64, seed: u64) -> Vec<Cost> {
     let costs = costs(&pages);
     let long = costs.iter().filter(|it| it.leaves_majority && it.unserved > RECOVERY_MAX);
     wrong.extend(long.map(|it| format!("nobody was served for {:?} around {}", it.unserved, it.fault)));
+    let deeds = Deeds::of(&pages);
     let unknown = pages.entries.iter().filter(|it| matches!(it.outcome, Outcome::Unknown { .. })).count();
     eprintln!(
-        "nemesis: {faults} faults, {} operations ({unknown} unknown), {} beliefs, {} events in {:?}",
+        "nemesis: {faults} faults, {} operations ({unknown} unknown; {deeds:?}), {} beliefs, {} events in {:?}",
         pages.entries.len(),
         pages.beliefs.len(),
         pages.told.len(),
         began.elapsed()
     );
     // A round in which nothing happened proves nothing.
-    assert!(pages.entries.len() > 100 && pages.beliefs.len() > 2 && faults > 2, "too little was done");
+    assert!(deeds.suffice() && pages.beliefs.len() > 2 && faults > 2, "too little was done: {deeds:?}");
     let folder = records.folder().display();
     assert!(
         wrong.is_empty(),

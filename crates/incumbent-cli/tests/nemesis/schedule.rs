@@ -75,6 +75,10 @@ enum Fault {
     Mute,
     /// Whoever leads and one other do not reach each other.
     Part,
+    /// Two reach none of the other three; mostly one of the two leads.
+    Split,
+    /// All reach each other in a way, and not directly: by one in the middle, or in a row (C20 to C22).
+    Bridge,
     /// SIGTERM, one after the other.
     RollingRestart,
     /// Another is to lead.
@@ -105,6 +109,12 @@ const FAULTS: [Fault; 17] = [
     Fault::KillClients,
 ];
 
+/// What takes more than three nodes, so that those that see each other are still a majority: at the end of each round that has them.
+const FAULTS_OF_MANY: [Fault; 2] = [Fault::Split, Fault::Bridge];
+
+/// So many have it.
+pub(crate) const MANY: u64 = 5;
+
 /// What may last while another fault comes that needs nobody to be served meanwhile. As the fault of the same name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Lasting {
@@ -121,13 +131,43 @@ const LASTING: [Lasting; 5] = [Lasting::Pause, Lasting::Isolate, Lasting::Unplug
 const ROUNDS: u64 = 3;
 
 /// What is done in the round of this seed: a part of a pack that is shuffled anew for each three rounds.
-fn faults_of(seed: u64) -> Vec<Fault> {
+fn faults_of(seed: u64, nodes: u64) -> Vec<Fault> {
     let (pack, part) = ((seed + 2) / ROUNDS, (seed + 2) % ROUNDS);
     let (mut chance, mut left, mut shuffled) = (Chance::new(pack), FAULTS.to_vec(), Vec::new());
     while !left.is_empty() {
         shuffled.push(left.swap_remove(chance.below(left.len() as u64) as usize));
     }
-    shuffled.into_iter().skip(part as usize).step_by(ROUNDS as usize).collect()
+    let part = shuffled.into_iter().skip(part as usize).step_by(ROUNDS as usize);
+    part.chain(FAULTS_OF_MANY.into_iter().filter(|_| nodes >= MANY)).collect()
+}
+
+/// Whether there are enough that are well, of so many nodes, to be served by, while this comes and perhaps something lasts at another node.
+fn leaves_majority(fault: Fault, beside: Option<Lasting>, nodes: usize) -> bool {
+    let unwell = match fault {
+        Fault::Blackout => nodes,
+        // Two are on the lesser side.
+        Fault::Split => 2,
+        // All of them are well, and one reaches enough of them.
+        Fault::Bridge => 0,
+        Fault::Kill
+        | Fault::PowerCut
+        | Fault::Clock
+        | Fault::Hang
+        | Fault::Fill
+        | Fault::Break
+        | Fault::Pause
+        | Fault::Isolate
+        | Fault::Unplug
+        | Fault::Deafen
+        | Fault::Mute
+        | Fault::Part
+        | Fault::RollingRestart
+        | Fault::Transfer
+        | Fault::Change
+        | Fault::KillClients => 1,
+    };
+    // It may be at another node than the first.
+    2 * (unwell + usize::from(beside.is_some())) < nodes
 }
 
 /// By how much the clocks of a node are ahead.
@@ -154,7 +194,7 @@ pub(crate) struct Nemesis<'a> {
 impl Nemesis<'_> {
     /// Does all that the seed wants, and then heals everything. Returns how much it has done.
     pub(crate) fn rage(&mut self) -> usize {
-        let faults = faults_of(self.seed);
+        let faults = faults_of(self.seed, self.cluster.ids().len() as u64);
         for (number, fault) in (0..).zip(&faults) {
             self.chance = Chance::new(self.seed.wrapping_mul(1000).wrapping_add(number));
             self.wait(200, 1200);
@@ -168,6 +208,7 @@ impl Nemesis<'_> {
     fn endure(&mut self, fault: Fault) {
         let began = now();
         let beside = self.beside(fault);
+        let leaves_majority = leaves_majority(fault, beside, self.cluster.ids().len());
         let name = beside.map_or(format!("{fault:?}"), |it| format!("{fault:?}+{it:?}"));
         match beside {
             Some(lasting) => self.inflict_both(fault, lasting),
@@ -176,8 +217,6 @@ impl Nemesis<'_> {
         let over = now();
         self.note(format!("{name} is over"));
         self.serves(&format!("after {name}"));
-        // Two faults may be at two nodes, and that is one too many for three.
-        let leaves_majority = fault != Fault::Blackout && beside.is_none();
         self.history.endured(Ordeal { fault: name, leaves_majority, began, over, healed: now() });
         let fallen = self.cluster.fallen();
         assert!(fallen.is_empty(), "{fallen:?} have ended by themselves");
@@ -196,6 +235,8 @@ impl Nemesis<'_> {
             | Fault::Deafen
             | Fault::Mute
             | Fault::Part
+            | Fault::Split
+            | Fault::Bridge
             | Fault::RollingRestart
             | Fault::Change
             | Fault::KillClients => false,
@@ -290,6 +331,12 @@ impl Nemesis<'_> {
                 self.wait(300, 3000);
                 self.cluster.network.mend(one, other);
             }
+            Fault::Split => {
+                let other = others[self.below(others.len())];
+                let few = [target, other];
+                self.keep_apart(|a, b| few.contains(&a) != few.contains(&b), &format!("while {few:?} reach no other"));
+            }
+            Fault::Bridge => self.bridge(&ids, leader, heads),
             Fault::RollingRestart => {
                 for id in ids {
                     self.cluster.stop(id);
@@ -308,6 +355,40 @@ impl Nemesis<'_> {
                 self.leave(node);
             }
             Fault::KillClients => self.kill_clients(),
+        }
+    }
+
+    /// Each pair of nodes of which this is so does not reach each other for a while, in which the others serve.
+    fn keep_apart(&mut self, is_apart: impl Fn(u32, u32) -> bool, when: &str) {
+        let ids = self.cluster.ids();
+        let pairs = ids.iter().enumerate().flat_map(|(at, a)| ids[at + 1..].iter().map(move |b| (*a, *b)));
+        let pairs: Vec<(u32, u32)> = pairs.filter(|(a, b)| is_apart(*a, *b)).collect();
+        self.note(format!("cut: {pairs:?}"));
+        pairs.iter().for_each(|(a, b)| self.cluster.network.cut(*a, *b));
+        self.wait(300, 1000);
+        self.serves(when);
+        self.wait(500, 2500);
+        // Also when the first leader has been given up by all.
+        self.serves(when);
+        pairs.iter().for_each(|(a, b)| self.cluster.network.mend(*a, *b));
+    }
+
+    /// Nodes reach each other only by one that does not lead, or only the next ones in a row.
+    fn bridge(&mut self, ids: &[u32], leader: Option<u32>, is_row: bool) {
+        let mut row: Vec<u32> = Vec::new();
+        let mut left = ids.to_vec();
+        while !left.is_empty() {
+            row.push(left.swap_remove(self.below(left.len())));
+        }
+        if is_row {
+            self.note(format!("in a row: {row:?}"));
+            let at = |id| row.iter().position(|it| *it == id);
+            let next = |a, b| at(a).zip(at(b)).is_some_and(|(a, b)| a.abs_diff(b) == 1);
+            self.keep_apart(|a, b| !next(a, b), "while nodes reach the next ones only");
+        } else {
+            let hub = row.iter().copied().find(|it| Some(*it) != leader).expect("somebody does not lead");
+            self.note(format!("in the middle: {hub}"));
+            self.keep_apart(|a, b| a != hub && b != hub, "while nodes reach the one in the middle only");
         }
     }
 
@@ -520,14 +601,31 @@ mod tests {
     #[test]
     fn three_rounds_do_everything_once_and_a_seed_does_the_same_again() {
         for pack in [1, 4, 1000] {
-            let mut all: Vec<Fault> = (pack..pack + 3).flat_map(faults_of).collect();
+            let mut all: Vec<Fault> = (pack..pack + 3).flat_map(|it| faults_of(it, 3)).collect();
             assert_eq!(all.len(), FAULTS.len());
             for fault in FAULTS {
                 all.retain(|it| *it != fault);
             }
             assert!(all.is_empty());
         }
-        assert_eq!(faults_of(7), faults_of(7));
-        assert_ne!(faults_of(7), faults_of(10));
+        assert_eq!(faults_of(7, 3), faults_of(7, 3));
+        assert_ne!(faults_of(7, 3), faults_of(10, 3));
+    }
+
+    #[test]
+    fn five_nodes_are_split_and_bridged_beside_all_that_befalls_three() {
+        let (three, five) = (faults_of(6, 3), faults_of(6, MANY));
+        assert_eq!(five[..three.len()], three);
+        assert_eq!(five[three.len()..], FAULTS_OF_MANY);
+    }
+
+    #[test]
+    fn whoever_has_a_majority_that_is_well_is_served_in_time_also_under_two_faults() {
+        let of = |fault, beside| [3, 5].map(|nodes| leaves_majority(fault, beside, nodes));
+        assert_eq!(of(Fault::Kill, None), [true, true]);
+        assert_eq!(of(Fault::Kill, Some(Lasting::Pause)), [false, true], "at two nodes");
+        assert_eq!(of(Fault::Blackout, None), [false, false]);
+        assert_eq!(of(Fault::Split, None), [false, true]);
+        assert_eq!(of(Fault::Bridge, None), [true, true]);
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::clients::{ELECTIONS, LAST};
-use crate::history::{Entry, Outcome, Pages, Told, Wanted};
+use crate::history::{Belief, Entry, Outcome, Pages, Told, Wanted};
 use crate::linear::{self, Operation, Value};
 
 /// All that is wrong with it; nothing if all is well.
@@ -12,9 +12,48 @@ pub(crate) fn judge(pages: &Pages) -> Vec<String> {
     wrong.extend(nobody_believes_beside_another(pages));
     wrong.extend(tokens_rise(pages));
     wrong.extend(watched_without_gap(pages));
+    wrong.extend(watches_agree(pages));
     wrong.extend(told_is_what_was_done(pages));
     wrong.extend(fenced(pages));
+    wrong.extend(nobody_is_robbed(pages));
     wrong
+}
+
+/// What a round must have done, or it proves nothing.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Debug, Default)]
+pub(crate) struct Deeds {
+    pub(crate) reads: usize,
+    /// Swaps that found what they had expected.
+    pub(crate) swaps: usize,
+    /// Writes under the fence that were made.
+    pub(crate) fenced: usize,
+    /// Watches that were begun in the past and were told something.
+    pub(crate) watches: usize,
+}
+
+impl Deeds {
+    const MIN: Deeds = Deeds { reads: 50, swaps: 20, fenced: 10, watches: 3 };
+
+    /// What has come about; what failed or is unknown does not count.
+    pub(crate) fn of(pages: &Pages) -> Deeds {
+        let mut deeds = Deeds::default();
+        for entry in &pages.entries {
+            let Outcome::Done { held: true, .. } = entry.outcome else { continue };
+            match entry.wanted {
+                Wanted::Read => deeds.reads += 1,
+                Wanted::Swap { .. } => deeds.swaps += 1,
+                Wanted::Fenced { .. } => deeds.fenced += 1,
+                Wanted::Write { .. } => {}
+            }
+        }
+        deeds.watches = pages.watches.iter().filter(|it| it.from > 1 && it.batches.iter().any(|it| !it.told.is_empty())).count();
+        deeds
+    }
+
+    pub(crate) fn suffice(&self) -> bool {
+        let Deeds { reads, swaps, fenced, watches } = Deeds::MIN;
+        self.reads >= reads && self.swaps >= swaps && self.fenced >= fenced && self.watches >= watches
+    }
 }
 
 fn registers_are_linearizable(pages: &Pages) -> Vec<String> {
@@ -103,6 +142,34 @@ fn watched_without_gap(pages: &Pages) -> Vec<String> {
     wrong
 }
 
+/// Whoever watches, wherever it began, is told what the one was told who hears of everything: all of it, once (W3, W5). A revision is in one batch (W4), and what was told up to is never
+/// taken back (W6).
+fn watches_agree(pages: &Pages) -> Vec<String> {
+    // One that lags does not know all, and that is wrong by itself.
+    let lagged = pages.told.iter().any(|it| it.revision().is_none());
+    let mut wrong = Vec::new();
+    for (number, watch) in pages.watches.iter().enumerate() {
+        let mut at = watch.from;
+        for batch in &watch.batches {
+            let who = || format!("watch {number} of {:?} from {}", watch.prefix, watch.from);
+            if batch.next < at {
+                wrong.push(format!("W6: {} had been told all before {at}, and then all before {}", who(), batch.next));
+            }
+            let within = at..batch.next;
+            if let Some(told) = batch.told.iter().find(|it| it.revision().is_some_and(|revision| !within.contains(&revision))) {
+                wrong.push(format!("W4, W6: {} was told of {within:?}, and of {told:?}", who()));
+            }
+            let due = pages.told.iter().filter(|it| it.revision().is_some_and(|it| within.contains(&it)) && watch.wants(it));
+            if !lagged && !due.clone().eq(&batch.told) {
+                let due: Vec<_> = due.collect();
+                wrong.push(format!("W3: {} was told of {within:?}: {:?}, and there have happened {due:?}", who(), batch.told));
+            }
+            at = at.max(batch.next);
+        }
+    }
+    wrong
+}
+
 /// What was done is told once, at the revision that was answered; what was not done is not told; nothing is told that nobody wanted.
 fn told_is_what_was_done(pages: &Pages) -> Vec<String> {
     let mut told: BTreeMap<(&str, u64), Vec<u64>> = BTreeMap::new();
@@ -155,10 +222,26 @@ fn fenced(pages: &Pages) -> Vec<String> {
     wrong
 }
 
+/// A write under the fence is made if its writer counts on its leadership from when it asks until it is answered: it has not resigned by then, and nobody else ends what lasts.
+fn nobody_is_robbed(pages: &Pages) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for entry in &pages.entries {
+        let Wanted::Fenced { election, token, .. } = &entry.wanted else { continue };
+        let Outcome::Done { held: false, .. } = entry.outcome else { continue };
+        let counts_on_it = |it: &&Belief| {
+            (&it.election, it.token) == (election, *token) && it.from <= entry.called && entry.returned <= it.until
+        };
+        if let Some(belief) = pages.beliefs.iter().find(counts_on_it) {
+            wrong.push(format!("the fence did not hold for one who leads: {entry:?}, {belief:?}"));
+        }
+    }
+    wrong
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::Belief;
+    use crate::history::{Batch, Watched};
 
     fn belief(token: u64, from: u64, until: u64) -> Belief {
         Belief { election: "election-0".into(), identity: format!("c{token}"), token, from, until }
@@ -229,5 +312,80 @@ mod tests {
             ..Pages::default()
         };
         finds(&pages, "under token 1 after 2");
+    }
+    #[test]
+    fn a_write_that_fails_under_a_leadership_that_lasts_is_found() {
+        let robbed = |called, returned| {
+            let wanted = Wanted::Fenced { election: "election-0".into(), token: 1, value: 7 };
+            let outcome = Outcome::Done { held: false, seen: None, revision: 9 };
+            let entry = Entry { client: 1, key: "k".into(), called, returned, wanted, outcome };
+            Pages { entries: vec![entry], beliefs: vec![belief(1, 10, 20)], told: vec![elected(1)], ..Pages::default() }
+        };
+        finds(&robbed(10, 20), "the fence did not hold");
+        for (called, returned) in [(9, 12), (19, 21), (30, 31)] {
+            assert_eq!(judge(&robbed(called, returned)), Vec::<String>::new(), "{called} to {returned}");
+        }
+        let mut other = robbed(10, 20);
+        other.beliefs[0].token = 2;
+        other.told = vec![elected(2)];
+        other.beliefs[0].identity = "c2".into();
+        assert_eq!(judge(&other), Vec::<String>::new(), "another leads");
+    }
+
+    /// What was told of two keys, and of an election between them.
+    fn everything() -> Vec<Told> {
+        let put = |revision, key: &str, value| Told::Put { revision, key: key.into(), version: 1, value, previous: None };
+        vec![put(3, "register/1", 7), elected(4), put(5, "other", 8)]
+    }
+
+    fn watching(prefix: Option<&str>, from: u64, batches: Vec<(Vec<Told>, u64)>) -> Pages {
+        let batches = batches.into_iter().map(|(told, next)| Batch { told, next }).collect();
+        let watches = vec![Watched { prefix: prefix.map(str::to_owned), from, batches }];
+        let write = |key: &str, value, revision| {
+            let entry = entry(Wanted::Write { value }, done(revision));
+            Entry { key: key.into(), ..entry }
+        };
+        let entries = vec![write("register/1", 7, 3), write("other", 8, 5)];
+        Pages { entries, told: everything(), watches, ..Pages::default() }
+    }
+
+    #[test]
+    fn watches_that_are_told_something_else_than_another_are_found() {
+        let all = everything();
+        let good = [
+            watching(None, 1, vec![(all.clone(), 6)]),
+            watching(None, 1, vec![(all[..1].to_vec(), 4), (all[1..].to_vec(), 6)]),
+            watching(None, 4, vec![(all[1..].to_vec(), 6), (Vec::new(), 9)]),
+            watching(Some("register/"), 1, vec![(all[..1].to_vec(), 6)]),
+        ];
+        for pages in good {
+            assert_eq!(judge(&pages), Vec::<String>::new(), "{:?}", pages.watches);
+        }
+        finds(&watching(None, 1, vec![(all[..2].to_vec(), 6)]), "W3");
+        finds(&watching(Some("register/"), 1, vec![(all.clone(), 6)]), "W3");
+        finds(&watching(Some("register/"), 1, vec![(Vec::new(), 6)]), "W3");
+        finds(&watching(None, 4, vec![(all.clone(), 6)]), "W4, W6");
+        finds(&watching(None, 1, vec![(all.clone(), 5)]), "W4, W6");
+        finds(&watching(None, 1, vec![(all.clone(), 6), (all[2..].to_vec(), 6)]), "W4, W6");
+        finds(&watching(None, 1, vec![(all.clone(), 6), (Vec::new(), 5)]), "W6");
+    }
+
+    #[test]
+    fn a_round_in_which_nearly_all_failed_is_too_little() {
+        let of = |count: usize, wanted: Wanted, outcome: Outcome| std::iter::repeat_n(entry(wanted, outcome), count);
+        let fenced = || Wanted::Fenced { election: "e".into(), token: 1, value: 7 };
+        let swap = || Wanted::Swap { from: None, to: 8 };
+        let unknown = || Outcome::Unknown { why: String::new() };
+        let not_held = || Outcome::Done { held: false, seen: None, revision: 9 };
+        let Deeds { reads, swaps, fenced: writes, watches } = Deeds::MIN;
+        let mut pages = watching(None, 4, vec![(everything()[1..].to_vec(), 6)]);
+        pages.watches = vec![pages.watches[0].clone(); watches];
+        pages.entries = of(reads, Wanted::Read, done(9)).chain(of(swaps, swap(), done(9))).collect();
+        pages.entries.extend(of(1000, fenced(), unknown()).chain(of(1000, fenced(), not_held())));
+        assert!(!Deeds::of(&pages).suffice(), "no write under the fence was made");
+        pages.entries.extend(of(writes, fenced(), done(9)));
+        assert!(Deeds::of(&pages).suffice(), "{:?}", Deeds::of(&pages));
+        pages.watches.pop();
+        assert!(!Deeds::of(&pages).suffice(), "too few have watched");
     }
 }
