@@ -28,7 +28,7 @@ Tasks:
   install         Install what the tests need and this machine lacks: programs, engines, other people's clients
   tidy            The rules of the house that no compiler checks
   bench [WHICH]   The figures we publish: lab, engines, peers, run, or all; further arguments go to that one
-  nemesis         The service under faults, for longer than the tests: --minutes N, and --seed S to begin elsewhere
+  nemesis         The service under faults, for longer than the tests: --minutes N, and --seed S to begin as another run did
   man             Write the manual pages to target/man
   completions     Write the shell completions to target/completions
   help            Print this
