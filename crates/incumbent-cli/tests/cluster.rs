@@ -55,7 +55,7 @@ fn a_service_grows_is_handed_on_shrinks_and_begins_anew_from_its_backup() {
         assert_eq!(code(&site.add(node)), 0, "it may be asked twice");
     }
     let status = site.json(&["cluster", "status"]);
-    assert_eq!((&status["leader"], &status["cluster"]), (&1.into(), &"incumbent".into()), "{status:#}");
+    assert_eq!(status["cluster"], "incumbent", "{status:#}");
     for (member, (clients, peers)) in status["members"].as_array().unwrap().iter().zip(&site.addresses) {
         assert_eq!((&member["client"], &member["peer"]), (&clients.to_string().into(), &peers.to_string().into()), "{status:#}");
         assert!(
@@ -63,9 +63,13 @@ fn a_service_grows_is_handed_on_shrinks_and_begins_anew_from_its_backup() {
             "{status:#}"
         );
     }
-    let table = String::from_utf8(site.ask(&["cluster", "status"]).stdout).unwrap();
-    let heads = "node  role    clients";
-    assert!(table.contains("node 1 leads") && table.contains(heads) && table.lines().count() == 6, "{table}");
+    // On a machine that is busy another may lead between two questions.
+    eventually("the table says who leads, and of whom it asks", || {
+        let leader = site.json(&["cluster", "status"])["leader"].clone();
+        let table = String::from_utf8(site.ask(&["cluster", "status"]).stdout).unwrap();
+        let names_leader = (1..=3).any(|it| leader == it) && table.contains(&format!("node {leader} leads"));
+        names_leader && table.contains("node  role    clients") && table.lines().count() == 6
+    });
 
     assert_eq!(site.json(&["cluster", "transfer", "--to", "3"])["leader"], 3);
     assert_eq!(code(&site.ask(&["cluster", "transfer", "--to", "9"])), 5);

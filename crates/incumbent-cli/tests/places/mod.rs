@@ -1,11 +1,12 @@
 //! Nodes of the service as processes on loopback, and the command as an operator uses it on them.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use incumbent_testbed::Contender;
+use incumbent_testbed::port::Port;
 use serde_json::Value;
 
 /// The command, which nothing around the test tells anything.
@@ -25,15 +26,17 @@ pub(crate) fn code(output: &Output) -> i32 {
 /// Places for nodes: where clients and where other nodes come in.
 pub(crate) struct Places {
     pub(crate) addresses: Vec<(SocketAddr, SocketAddr)>,
+    /// Nobody else takes them while a node is down.
+    _ports: Vec<Port>,
     disks: tempfile::TempDir,
 }
 
 impl Places {
     pub(crate) fn of(count: usize) -> Places {
-        // Bound together, so that no two are the same.
-        let listeners: Vec<_> = (0..2 * count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let all: Vec<_> = listeners.iter().map(|it| it.local_addr().unwrap()).collect();
-        Places { addresses: all.chunks(2).map(|it| (it[0], it[1])).collect(), disks: tempfile::tempdir().unwrap() }
+        let ports: Vec<Port> = (0..2 * count).map(|_| Port::free().unwrap()).collect();
+        let all: Vec<SocketAddr> = ports.iter().map(|it| (Ipv4Addr::LOCALHOST, it.number()).into()).collect();
+        let addresses = all.chunks(2).map(|it| (it[0], it[1])).collect();
+        Places { addresses, _ports: ports, disks: tempfile::tempdir().unwrap() }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

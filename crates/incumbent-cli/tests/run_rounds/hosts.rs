@@ -1,9 +1,9 @@
 //! Three hosts on one machine, each with a network of its own, and the engine behind a relay for each of them.
 
-use std::net::TcpListener;
 use std::path::PathBuf;
 
 use incumbent_protocol::chance::Chance;
+use incumbent_testbed::port::Port;
 use incumbent_testbed::{Contender, Relay, Server, eventually};
 use rustix::process::Signal;
 
@@ -34,8 +34,8 @@ pub(crate) enum Place {
     Files,
     /// On a server, and its URL by address.
     Server(Box<dyn Server>, fn(&str) -> String),
-    /// Among the hosts themselves, which listen there.
-    Peers(Vec<String>),
+    /// Among the hosts themselves, which listen there; nobody else does while one of them is down.
+    Peers(Vec<Port>),
 }
 
 impl Place {
@@ -44,14 +44,17 @@ impl Place {
     }
 
     pub(crate) fn peers() -> Place {
-        // Bound together, so that no two are the same.
-        let listeners: Vec<_> = (0..COUNT).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        Place::Peers(listeners.iter().map(|it| it.local_addr().unwrap().to_string()).collect())
+        Place::Peers((0..COUNT).map(|_| Port::free().unwrap()).collect())
     }
 
     pub(crate) fn server(server: impl Server + 'static, url: fn(&str) -> String) -> Place {
         Place::Server(Box::new(server), url)
     }
+}
+
+/// Where those among them are found.
+fn listening(ports: &[Port]) -> String {
+    ports.iter().map(|it| format!("127.0.0.1:{}", it.number())).collect::<Vec<_>>().join(",")
 }
 
 /// How a host gets to the server: the cable of its own network, then a relay.
@@ -139,8 +142,8 @@ impl Hosts {
                     let network = Network::to(relay.address());
                     (url(&network.address()), Some(Way { network, relay }))
                 }
-                Place::Peers(addresses) => {
-                    let (addresses, data) = (addresses.join(","), folder.path().join(format!("node-{number}")));
+                Place::Peers(ports) => {
+                    let (addresses, data) = (listening(ports), folder.path().join(format!("node-{number}")));
                     (format!("peers://{addresses}/rounds?me={number}&patience={TTL}&data={}", data.display()), None)
                 }
             };
@@ -216,7 +219,7 @@ impl Hosts {
         let url = match &self.place {
             Place::Files => self.all[0].url.clone(),
             Place::Server(server, url) => url(&server.address()),
-            Place::Peers(addresses) => format!("peers://{}/rounds", addresses.join(",")),
+            Place::Peers(ports) => format!("peers://{}/rounds", listening(ports)),
         };
         eventually("the wish is heard", || {
             let output = shell::incumbent(&[words, &["--no-wait", "--on", &url]].concat()).output().unwrap();
