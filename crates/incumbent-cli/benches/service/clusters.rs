@@ -1,11 +1,11 @@
 //! Three nodes of the service, of etcd and of ZooKeeper, each with its log on a real disk and synced: what is compared.
 
 use std::io::{BufRead as _, BufReader};
-use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use incumbent_client::client::{Client, Line, Options};
+use incumbent_testbed::port::Port;
 use incumbent_testbed::{Etcd, EtcdCluster, Server, ZooKeeper, ZooKeeperEnsemble};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -19,7 +19,9 @@ pub(crate) trait Servers {
     /// Which of them leads.
     fn leader(&self) -> usize;
     fn signal(&mut self, at: usize, signal: Signal);
-    /// One that was killed runs again.
+    /// SIGTERM, and it ends in its own time.
+    fn terminate(&mut self, at: usize);
+    /// One that has ended runs again.
     fn restart(&mut self, at: usize);
     /// The shortest lease that it grants; ours has no need of a short one where the end of a connection is believed.
     fn ttl(&self) -> Duration;
@@ -30,17 +32,18 @@ pub(crate) struct Ours {
     nodes: Vec<Child>,
     clients: Vec<String>,
     peers: Vec<String>,
+    /// Nobody else takes them while a node is down.
+    _ports: Vec<Port>,
     disks: tempfile::TempDir,
 }
 
 impl Ours {
     pub(crate) fn start(count: usize) -> Ours {
-        // Bound together, so that no two are the same.
-        let listeners: Vec<_> = (0..2 * count).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
-        let all: Vec<_> = listeners.iter().map(|it| it.local_addr().expect("bound").to_string()).collect();
+        let ports: Vec<Port> = (0..2 * count).map(|_| Port::free().expect("a free port")).collect();
+        let all: Vec<_> = ports.iter().map(|it| format!("127.0.0.1:{}", it.number())).collect();
         let (clients, peers) = (all[..count].to_vec(), all[count..].to_vec());
-        drop(listeners);
-        let mut ours = Ours { nodes: Vec::new(), clients, peers, disks: tempfile::tempdir().expect("a folder") };
+        let disks = tempfile::tempdir().expect("a folder");
+        let mut ours = Ours { nodes: Vec::new(), clients, peers, _ports: ports, disks };
         ours.nodes = (0..count).map(|at| ours.node(at)).collect();
         ours
     }
@@ -98,6 +101,11 @@ impl Servers for Ours {
         }
     }
 
+    fn terminate(&mut self, at: usize) {
+        send(self.nodes[at].id().cast_signed(), Signal::TERM);
+        self.nodes[at].wait().expect("a child of ours");
+    }
+
     fn restart(&mut self, at: usize) {
         self.nodes[at] = self.node(at);
     }
@@ -137,6 +145,10 @@ impl Servers for EtcdCluster {
         signal_server(&self.members()[at], signal);
     }
 
+    fn terminate(&mut self, at: usize) {
+        self.members()[at].stop().expect("it ends");
+    }
+
     fn restart(&mut self, at: usize) {
         self.members()[at].restart().expect("starts again");
     }
@@ -165,6 +177,10 @@ impl Servers for ZooKeeperEnsemble {
 
     fn signal(&mut self, at: usize, signal: Signal) {
         signal_server(&self.members()[at], signal);
+    }
+
+    fn terminate(&mut self, at: usize) {
+        self.members()[at].stop().expect("it ends");
     }
 
     fn restart(&mut self, at: usize) {

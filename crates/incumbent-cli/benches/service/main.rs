@@ -1,10 +1,11 @@
 //! The figures that we publish of the service, made by `cargo xtask bench service`: three nodes of it, of etcd and of ZooKeeper, side by side in one run, each with its log on the
 //! disk and synced, each through the library.
 //!
-//! `cargo xtask bench service -- PART [NAME]` makes one part, of one of them: floor, commit, hand-over, cycles, node-killed, node-paused, client-killed, sessions, elections, idle.
+//! `cargo xtask bench service -- PART [NAME]` makes one part, of one of them: floor, commit, hand-over, cycles, node-killed, node-paused, node-cut-off, node-terminated, client-killed, sessions, elections, idle.
 
 #![allow(clippy::print_stdout, reason = "its output is its purpose")]
 
+mod cable;
 mod clusters;
 mod crowds;
 mod failures;
@@ -22,8 +23,20 @@ use incumbent_store::keys::transaction::Put;
 
 use self::clusters::{Ours, Servers};
 
-const PARTS: [&str; 10] =
-    ["floor", "commit", "hand-over", "cycles", "node-killed", "node-paused", "client-killed", "sessions", "elections", "idle"];
+const PARTS: [&str; 12] = [
+    "floor",
+    "commit",
+    "hand-over",
+    "cycles",
+    "node-killed",
+    "node-paused",
+    "node-cut-off",
+    "node-terminated",
+    "client-killed",
+    "sessions",
+    "elections",
+    "idle",
+];
 const COMMITS: usize = 1000;
 const HAND_OVERS: usize = 60;
 /// Where they come one soon after the other: their times differ by more.
@@ -62,6 +75,8 @@ fn main() {
         ("cycles", |it| cycles(it)),
         ("node-killed", |it| failures::node_killed(it)),
         ("node-paused", |it| failures::node_paused(it)),
+        ("node-cut-off", |it| failures::node_cut_off(it)),
+        ("node-terminated", |it| failures::node_terminated(it)),
         ("client-killed", |it| failures::client_killed(it)),
     ] {
         if wanted(name) {
