@@ -18,8 +18,8 @@ use tokio::sync::oneshot;
 
 use super::config::{KEEP_ALIVES_GATHERED, KEPT_ALIVE_AT_ONCE_MAX};
 use super::handle::{NotNow, Outcome, Unanswered, Unchanged, Why};
+use super::queues::Ticket;
 use super::tracer::Settles;
-use super::turns::Ticket;
 use crate::replica::{Reason, Roll, Tag};
 
 /// Who is to be told what comes of something: a user on another thread, or a client's connection. Dropped untold, each finds out in its own way that nobody will say.

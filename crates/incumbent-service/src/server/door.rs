@@ -79,7 +79,14 @@ impl Guard {
 
 /// Lets clients in until the node has ended. Then those are let in who were at the door, lest they are cut off without a word; and it waits until whoever speaks HTTP has its answer.
 pub(super) async fn keep(listener: TcpListener, handle: Handle, counter: Counter, guard: Guard, annex: Annex) {
-    let hall = Arc::new(Hall { counter, guard, turns: Turns::new(HANDSHAKES_MAX), annex, lobby: Lobby::new(room()), bounds: Bounds::default() });
+    let hall = Arc::new(Hall {
+        counter,
+        guard,
+        turns: Turns::new(HANDSHAKES_MAX),
+        annex,
+        lobby: Lobby::new(room()),
+        bounds: Bounds::default(),
+    });
     let (busy, mut all_answered) = mpsc::channel(1);
     tokio::select! {
         () = let_in(&hall, &listener, &busy) => {}

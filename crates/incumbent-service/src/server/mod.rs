@@ -48,6 +48,7 @@ mod lobby;
 mod members;
 mod opening;
 mod pool;
+mod queues;
 mod readers;
 mod rehearsal;
 mod steward;
@@ -56,7 +57,7 @@ mod tally;
 mod tests;
 mod tls;
 mod tracer;
-mod turns;
+
 mod turnstile;
 mod visit;
 mod watchers;

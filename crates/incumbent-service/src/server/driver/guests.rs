@@ -16,7 +16,7 @@ use prost::Message;
 use super::Driver;
 use crate::server::config::{UNDER_WAY_MAX, WAKEUPS_PER_TURN};
 use crate::server::handle::{Call, Consistency, Order, Outcome, Unanswered, Why};
-use crate::server::turns::{Lane, Ticket, Turns, UnderWay};
+use crate::server::queues::{Lane, Queues, Ticket, UnderWay};
 
 /// What the simplest request costs: it is taken in, put into the log, applied and answered.
 const SIMPLE: Duration = Duration::from_micros(4);
@@ -37,9 +37,9 @@ const LOOKS_PER_PATIENCE: u32 = 4;
 #[derive(Debug, Default)]
 pub(super) struct Guests {
     /// What this node does by itself.
-    here: Turns<Order>,
+    here: Queues<Order>,
     /// What needs the log.
-    log: Turns<Order>,
+    log: Queues<Order>,
     under_way: UnderWay,
     /// When it was last looked for what has waited too long.
     looked: Option<Instant>,
@@ -68,7 +68,7 @@ impl Driver {
     /// Waits for its turn, or is done at once.
     pub(super) fn on_call(&mut self, call: Call) {
         let Call { guest, order } = call;
-        let (turns, lane, bytes) = match &order {
+        let (queues, lane, bytes) = match &order {
             Order::Submit { request, .. } => (&mut self.guests.log, lane(request), request.encoded_len()),
             Order::Ask { consistency: Consistency::Linearizable, .. } => (&mut self.guests.log, Lane::Usual, 0),
             Order::Ask { consistency: Consistency::Local, seen, .. } if *seen > self.store.revision() => {
@@ -93,7 +93,7 @@ impl Driver {
             | Order::BackUp { .. }
             | Order::ReadBackup { .. } => return self.on_order(order),
         };
-        if let Err(order) = turns.add(clock::now(), &guest, lane, bytes, order) {
+        if let Err(order) = queues.add(clock::now(), &guest, lane, bytes, order) {
             self.refuse(order, Why::Full);
         }
     }

@@ -21,7 +21,7 @@ const GUESTS_REMEMBERED: usize = 1024;
 
 /// What guests want, until it is their turn.
 #[derive(Debug)]
-pub(super) struct Turns<T> {
+pub(super) struct Queues<T> {
     lines: BTreeMap<Arc<str>, Line<T>>,
     /// Who waits, by what was done for them.
     next: BTreeSet<(u64, Arc<str>)>,
@@ -57,13 +57,13 @@ pub(super) enum Lane {
     Usual,
 }
 
-impl<T> Default for Turns<T> {
-    fn default() -> Turns<T> {
-        Turns { lines: BTreeMap::new(), next: BTreeSet::new(), reached: 0, len: 0, bytes: 0 }
+impl<T> Default for Queues<T> {
+    fn default() -> Queues<T> {
+        Queues { lines: BTreeMap::new(), next: BTreeSet::new(), reached: 0, len: 0, bytes: 0 }
     }
 }
 
-impl<T> Turns<T> {
+impl<T> Queues<T> {
     pub(super) fn len(&self) -> usize {
         self.len
     }
@@ -201,45 +201,45 @@ mod tests {
     }
 
     /// Serves so many, each at its guest's cost, and answers who was served.
-    fn serve(turns: &mut Turns<&'static str>, count: usize, cost: impl Fn(&str) -> u64) -> Vec<&'static str> {
+    fn serve(queues: &mut Queues<&'static str>, count: usize, cost: impl Fn(&str) -> u64) -> Vec<&'static str> {
         let mut served = Vec::new();
         for _ in 0..count {
-            let Some((guest, what)) = turns.next() else { break };
-            turns.charge(&guest, Duration::from_micros(cost(&guest)));
+            let Some((guest, what)) = queues.next() else { break };
+            queues.charge(&guest, Duration::from_micros(cost(&guest)));
             served.push(what);
         }
         served
     }
 
-    fn add(turns: &mut Turns<&'static str>, name: &str, what: &'static str, count: usize) {
+    fn add(queues: &mut Queues<&'static str>, name: &str, what: &'static str, count: usize) {
         for _ in 0..count {
-            turns.add(NOW, &guest(name), Lane::Usual, 1, what).expect("there is room");
+            queues.add(NOW, &guest(name), Lane::Usual, 1, what).expect("there is room");
         }
     }
 
     #[test]
     fn whoever_costs_much_waits_for_those_who_cost_little() {
-        let mut turns = Turns::default();
-        add(&mut turns, "glutton", "much", 1_000);
-        add(&mut turns, "modest", "little", 100);
-        let served = serve(&mut turns, 112, |it| if it == "glutton" { 10_000 } else { 1_000 });
+        let mut queues = Queues::default();
+        add(&mut queues, "glutton", "much", 1_000);
+        add(&mut queues, "modest", "little", 100);
+        let served = serve(&mut queues, 112, |it| if it == "glutton" { 10_000 } else { 1_000 });
         assert_eq!(served.iter().filter(|it| **it == "little").count(), 100);
-        assert_eq!(turns.len(), 1_000 - 12);
+        assert_eq!(queues.len(), 1_000 - 12);
     }
 
     #[test]
     fn nobody_saves_up_for_a_burst_nor_pays_for_having_been_away() {
-        let mut turns = Turns::default();
-        add(&mut turns, "early", "early", 100);
-        serve(&mut turns, 100, |_| 1_000);
+        let mut queues = Queues::default();
+        add(&mut queues, "early", "early", 100);
+        serve(&mut queues, 100, |_| 1_000);
         // Whoever comes late has had nothing, but does not catch up with what others had meanwhile.
-        add(&mut turns, "early", "early", 10);
-        add(&mut turns, "late", "late", 10);
-        let served = serve(&mut turns, 10, |_| 1_000);
+        add(&mut queues, "early", "early", 10);
+        add(&mut queues, "late", "late", 10);
+        let served = serve(&mut queues, 10, |_| 1_000);
         let late = served.iter().filter(|it| **it == "late").count();
         assert!((5..=6).contains(&late), "{served:?}");
         // One thing at a time is charged like many at once.
-        let mut alone = Turns::default();
+        let mut alone = Queues::default();
         add(&mut alone, "steady", "steady", 20);
         let mut served = Vec::new();
         for _ in 0..12 {
@@ -253,40 +253,40 @@ mod tests {
 
     #[test]
     fn what_must_not_be_late_goes_first_among_its_guests_own() {
-        let mut turns = Turns::default();
-        add(&mut turns, "a", "usual", 2);
-        turns.add(NOW, &guest("a"), Lane::First, 0, "first").expect("there is room");
-        assert_eq!(serve(&mut turns, 3, |_| 1), ["first", "usual", "usual"]);
-        assert!(turns.is_empty() && turns.next().is_none());
+        let mut queues = Queues::default();
+        add(&mut queues, "a", "usual", 2);
+        queues.add(NOW, &guest("a"), Lane::First, 0, "first").expect("there is room");
+        assert_eq!(serve(&mut queues, 3, |_| 1), ["first", "usual", "usual"]);
+        assert!(queues.is_empty() && queues.next().is_none());
     }
 
     #[test]
     fn what_waits_is_bounded_by_guest_and_whoever_has_little_is_let_in() {
-        let mut turns = Turns::default();
-        add(&mut turns, "many", "one", WAITING_PER_GUEST_MAX);
-        assert_eq!(turns.add(NOW, &guest("many"), Lane::First, 0, "one more"), Err("one more"));
+        let mut queues = Queues::default();
+        add(&mut queues, "many", "one", WAITING_PER_GUEST_MAX);
+        assert_eq!(queues.add(NOW, &guest("many"), Lane::First, 0, "one more"), Err("one more"));
         let large = WAITING_BYTES_PER_GUEST_MAX;
         for name in ["a", "b", "c", "d"] {
-            turns.add(NOW, &guest(name), Lane::Usual, large - WAITING_PER_GUEST_MAX, "large").expect("there is room");
-            assert!(turns.add(NOW, &guest(name), Lane::Usual, large, "larger").is_err());
+            queues.add(NOW, &guest(name), Lane::Usual, large - WAITING_PER_GUEST_MAX, "large").expect("there is room");
+            assert!(queues.add(NOW, &guest(name), Lane::Usual, large, "larger").is_err());
         }
-        assert!(turns.add(NOW, &guest("e"), Lane::Usual, large / 2, "large").is_err(), "all have much");
-        turns.add(NOW, &guest("e"), Lane::Usual, WAITING_BYTES_SMALL, "small").expect("it has little");
-        while turns.next().is_some() {}
-        assert_eq!((turns.len(), turns.bytes), (0, 0));
+        assert!(queues.add(NOW, &guest("e"), Lane::Usual, large / 2, "large").is_err(), "all have much");
+        queues.add(NOW, &guest("e"), Lane::Usual, WAITING_BYTES_SMALL, "small").expect("it has little");
+        while queues.next().is_some() {}
+        assert_eq!((queues.len(), queues.bytes), (0, 0));
     }
 
     #[test]
     fn whoever_has_waited_too_long_is_found_whosever_turn_it_is() {
-        let mut turns = Turns::default();
-        add(&mut turns, "a", "old", 1);
-        turns.charge(&guest("a"), Duration::from_secs(1));
+        let mut queues = Queues::default();
+        add(&mut queues, "a", "old", 1);
+        queues.charge(&guest("a"), Duration::from_secs(1));
         let later = NOW + Duration::from_secs(1);
-        turns.add(later, &guest("b"), Lane::Usual, 0, "new").expect("there is room");
+        queues.add(later, &guest("b"), Lane::Usual, 0, "new").expect("there is room");
         let patience = Duration::from_millis(500);
-        assert_eq!(turns.overdue(NOW + patience, patience), None);
-        assert_eq!(turns.overdue(later, patience), Some("old"));
-        assert_eq!((turns.overdue(later, patience), turns.len()), (None, 1));
+        assert_eq!(queues.overdue(NOW + patience, patience), None);
+        assert_eq!(queues.overdue(later, patience), Some("old"));
+        assert_eq!((queues.overdue(later, patience), queues.len()), (None, 1));
     }
 
     #[test]
