@@ -1,13 +1,19 @@
 //! What clients may take of the node: room for what they bring and do not read, and the time of the thread that serves everybody.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use incumbent_store::command::Request;
+use incumbent_store::query::Query;
+use incumbent_store::watch::Interest;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
+use super::super::border::{Denial, Visitor};
 use super::super::limits::{STRANGER_ANSWERED_AT_ONCE, STRANGER_ANSWERED_EVERY};
 use super::super::{Desk, Everybody, Gate, serve_http};
 use super::house::{House, LONG, Port};
@@ -23,6 +29,47 @@ async fn until(what: &str, holds: impl Fn() -> bool) {
     timeout(LONG, waiting).await.unwrap_or_else(|_| panic!("in time: {what}"));
 }
 
+/// Takes a token for the name of whoever brings it, who may do everything.
+struct ByName;
+
+struct Named(String);
+
+impl Gate for ByName {
+    fn admit(&self, token: Option<&str>) -> Result<Arc<dyn Visitor>, Denial> {
+        Ok(Arc::new(Named(token.unwrap_or_default().to_owned())))
+    }
+
+    fn is_open(&self) -> bool {
+        true
+    }
+
+    fn knows_somebody(&self) -> bool {
+        true
+    }
+}
+
+impl Visitor for Named {
+    fn name(&self) -> &str {
+        &self.0
+    }
+
+    fn sign(&self, request: Request) -> Result<Request, Denial> {
+        Ok(request)
+    }
+
+    fn may_ask(&self, _: &Query) -> Result<(), Denial> {
+        Ok(())
+    }
+
+    fn may_watch(&self, _: &Interest) -> Result<(), Denial> {
+        Ok(())
+    }
+
+    fn withdrawn(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(std::future::pending())
+    }
+}
+
 /// A node whose desk has little room.
 async fn cramped(bodies: usize, answers: usize) -> (House, Arc<Desk>, Port) {
     let house = House::open().await;
@@ -30,7 +77,7 @@ async fn cramped(bodies: usize, answers: usize) -> (House, Arc<Desk>, Port) {
     let streams = Arc::clone(&desk.streams);
     let handle = house.node.handle();
     let desk = Arc::new(Desk { handle, streams, bodies: Pool::new(bodies), answers: Pool::new(answers) });
-    let port = Port::at_desk(Arc::clone(&desk), Arc::new(Everybody)).await;
+    let port = Port::at_desk(Arc::clone(&desk), Arc::new(ByName)).await;
     (house, desk, port)
 }
 
@@ -77,6 +124,27 @@ async fn answers_that_nobody_reads_are_bounded_and_no_command_is_said_not_to_be_
     unread.await.expect("no panic");
     until("it is given back", || desk.answers.taken() == 0).await;
     port.look("/v1/kv/a").await;
+}
+
+#[tokio::test]
+async fn whoever_takes_all_the_room_it_gets_leaves_some_for_others() {
+    const VALUE: usize = 1_000;
+    let (house, desk, port) = cramped(3 * VALUE, 3 * VALUE).await;
+    assert_eq!(house.ask("PUT", "/v1/kv/a", &[], &[b'x'; VALUE]).await.status, 200);
+    let mut bringing = TcpStream::connect(port.address).await.expect("a connection");
+    let head =
+        format!("PUT /v1/kv/b HTTP/1.1\r\nhost: localhost\r\nauthorization: bearer one\r\ncontent-length: {VALUE}\r\n\r\n");
+    bringing.write_all(head.as_bytes()).await.expect("sent");
+    let (mut near, far) = tokio::io::duplex(100);
+    near.write_all(b"/v1/kv/a?raw HTTP/1.1\r\nhost: localhost\r\nauthorization: bearer one\r\n\r\n").await.expect("sent");
+    tokio::spawn(serve_http(far, b"GET ".to_vec(), Arc::clone(&desk), Arc::new(ByName)));
+    until("both are counted", || (desk.bodies.taken(), desk.answers.taken()) == (VALUE, VALUE)).await;
+    for (guest, status) in [("one", 503), ("other", 200)] {
+        let bearer = format!("Bearer {guest}");
+        let bearer = [("authorization", bearer.as_str())];
+        assert_eq!(port.ask("PUT", "/v1/kv/c", &bearer, &[b'x'; VALUE]).await.status, status, "{guest}");
+        assert_eq!(port.ask("GET", "/v1/kv/a?raw", &bearer, b"").await.status, status, "{guest}");
+    }
 }
 
 /// Asks so often on one connection, at once, and waits for all answers: how long it took, in virtual time.
