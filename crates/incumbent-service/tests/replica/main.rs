@@ -15,6 +15,7 @@ use std::sync::{Mutex, PoisonError};
 
 use incumbent_service::replica::{ReadSettings, Settings};
 
+use self::world::clocks::Clocks;
 use self::world::faults::Fault;
 use self::world::{Event, MILLISECOND, World, faults};
 
@@ -52,7 +53,12 @@ fn recover(world: &mut World) {
     faults::heal(world);
     let healed = world.now;
     let decided = world.oracle.highest();
-    let limit = healed + 6 * timeout();
+    // Who was long without a leader waits longer, and by a slow clock longer still.
+    let waits = match world.clocks {
+        Clocks::WithinBound => 6,
+        Clocks::BeyondBound => 9,
+    };
+    let limit = healed + waits * timeout();
     while world.wrong.is_none() && world.oracle.highest() <= decided && world.now < limit {
         world.run(world.now + MILLISECOND);
     }
