@@ -217,19 +217,41 @@ async fn without_a_good_token_nobody_is_let_in_and_who_goes_on_guessing_is_not_h
         );
         bytes
     };
-    let mut unheard = 0;
+    let (mut unheard, mut told_why) = (0, 0);
     for guess in 0..60 {
         let mut raw = TcpStream::connect(&house.address).await.expect("connects");
-        let mut came = Vec::new();
+        let mut inbox = Inbox::new();
         let told = async {
             raw.write_all(&hello(&format!("guess {guess}"))).await?;
-            raw.read_to_end(&mut came).await
+            raw.read_to_end(inbox.room()).await
         };
         let told = timeout(LONG, told).await.expect("an end");
-        if told.is_err() || came.is_empty() {
+        let why = inbox.take::<ToClient>(ANSWER_MAX).expect("a frame");
+        if let Some(ToClient { told: Some(Told::TurnedAway(away)), .. }) = &why
+            && away.objection() == Objection::Busy
+        {
+            assert!(away.why.contains("were bad") && away.why.contains("try again later"), "{away:?}");
+            told_why += 1;
+            unheard += 1;
+        } else if told.is_err() || why.is_none() {
             unheard += 1;
         }
     }
+    assert!(told_why > 0, "of those who are not listened to some are told why");
+    let mut answers = Vec::new();
+    for _ in 0..60 {
+        let mut raw = TcpStream::connect(&house.address).await.expect("connects");
+        let asked = "GET /v1/status HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer guess\r\nConnection: close\r\n\r\n";
+        raw.write_all(asked.as_bytes()).await.expect("sent");
+        let mut came = Vec::new();
+        let _ = timeout(LONG, raw.read_to_end(&mut came)).await.expect("an end");
+        answers.push(String::from_utf8_lossy(&came).into_owned());
+        if answers.last().is_some_and(|it| it.contains("503")) {
+            break;
+        }
+    }
+    let last = answers.last().expect("asked");
+    assert!(last.contains("retry-after: 1") && last.contains("\"code\":\"full\"") && last.contains("were bad"), "{answers:?}");
     assert!(unheard > 0, "after some it is not listened to");
     assert!(inside.ask(Query::Look("e".into()), Consistency::Linearizable).await.is_ok(), "who is in is served");
     // And after a while one is heard again.

@@ -131,6 +131,12 @@ pub(super) const ADDRESSES_REMEMBERED_MAX: usize = 20_000;
 /// Connections that have not said who they are. One more, and the oldest of them is ended: so nobody keeps others out by saying nothing (C87).
 pub(super) const STRANGERS_MAX: usize = 1_000;
 
+/// So many of those who are not let in are told why, in each [`SENT_AWAY_WITHIN`]: it takes a handshake to tell them. The others are cut off without a word.
+pub(super) const SENT_AWAY_MAX: usize = 64;
+
+/// And that may take so long.
+pub(super) const SENT_AWAY_WITHIN: Duration = Duration::from_secs(1);
+
 /// Descriptors that are the node's own, whoever comes: the log's files, the lines to the others and those who knock there. As many as are left are clients', or the next segment could
 /// not be made for their sake. Of few it takes a half.
 const DESCRIPTORS_RESERVED: u64 = 512;

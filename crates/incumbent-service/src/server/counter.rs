@@ -230,12 +230,18 @@ impl Service for Counter {
     }
 
     fn bind(&self, guest: &Guest, binding: Binding) {
-        if !binding.again() {
-            // They were opened on this connection, and are bound to it already.
-            return self.lose(guest, binding.done(0));
-        }
         let request = Request::of(Command::Bind(Bind { sessions: binding.sessions().to_vec() }));
         let operation = tracer::request(&request);
+        if !binding.again() {
+            // They were opened on this connection, as it says, and are bound to it already: nothing comes of it but their end, which is for those who may have sessions.
+            return match request.command.as_ref().map_or(Ok(()), |it| guest.may_submit(it)) {
+                Ok(()) => self.lose(guest, binding.done(0)),
+                Err(denied) => {
+                    self.tally.stream(operation, Came::Refused);
+                    binding.refuse(&denied.into());
+                }
+            };
+        }
         if self.is_full() {
             self.tally.stream(operation, Came::NotNow);
             return binding.not_now(self.full());

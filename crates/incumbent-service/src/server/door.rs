@@ -1,6 +1,6 @@
 //! Where clients come in: one port, with TLS or without, on which the first bytes say whether it is our own stream; else it is HTTP.
 //!
-//! Nobody is served before it has said who it is, and has only so long for that (C87). How many come in, and how fast, is the lobby's. A guest whose token is withdrawn is shown out,
+//! Nobody is served before it has said who it is, and has only so long for that (C87). How many come in, and how fast, is the lobby's; some of those who are not let in are told why. A guest whose token is withdrawn is shown out,
 //! whatever it is doing (C96).
 
 use std::convert::Infallible;
@@ -10,22 +10,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use incumbent_client::frame;
+use incumbent_client::message::{Objection, ToClient, Told, TurnedAway};
 use incumbent_client::serve::{Bounds, Closed, serve};
 use incumbent_peer::turns::Turns;
 use rustix::process::{Resource, getrlimit};
 use rustls::pki_types::CertificateDer;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{sleep, timeout};
 
-use super::config::{CONNECTIONS_MAX, FILES_LOOKED_AT, HANDSHAKES_MAX, Room};
+use super::config::{CONNECTIONS_MAX, FILES_LOOKED_AT, HANDSHAKES_MAX, Room, SENT_AWAY_MAX, SENT_AWAY_WITHIN};
 use super::counter::Counter;
 use super::handle::Handle;
 use super::lobby::{Lobby, Place};
 use super::tls::{Admission, Credentials};
+use super::turnstile::Crowded;
 use super::visit::Visit;
-use crate::http::Annex;
+use crate::http::{Annex, crowded};
 use crate::rights::{Denied, Reread, Tokens};
 
 /// After a failed accept, which is a lack of something on this machine, so long until the next.
@@ -79,6 +81,7 @@ impl Guard {
 
 /// Lets clients in until the node has ended. Then those are let in who were at the door, lest they are cut off without a word; and it waits until whoever speaks HTTP has its answer.
 pub(super) async fn keep(listener: TcpListener, handle: Handle, counter: Counter, guard: Guard, annex: Annex) {
+    let sent_away = Arc::new(Semaphore::new(SENT_AWAY_MAX));
     let hall = Arc::new(Hall {
         counter,
         guard,
@@ -86,6 +89,7 @@ pub(super) async fn keep(listener: TcpListener, handle: Handle, counter: Counter
         annex,
         lobby: Lobby::new(room()),
         bounds: Bounds::default(),
+        sent_away,
     });
     let (busy, mut all_answered) = mpsc::channel(1);
     tokio::select! {
@@ -134,7 +138,10 @@ async fn let_in(hall: &Arc<Hall>, listener: &TcpListener, busy: &Busy) {
 fn welcome(hall: &Arc<Hall>, connection: TcpStream, from: SocketAddr, busy: Busy) {
     let place = match hall.lobby.enter(from.ip()) {
         Ok(place) => place,
-        Err(why) => return tracing::debug!(%from, %why, "a client is sent away"),
+        Err(why) => {
+            tracing::debug!(%from, %why, "a client is sent away");
+            return send_away(hall, connection, why);
+        }
     };
     let (number, here) = (place.number(), Arc::clone(hall));
     let task = tokio::spawn(async move {
@@ -142,6 +149,35 @@ fn welcome(hall: &Arc<Hall>, connection: TcpStream, from: SocketAddr, busy: Busy
         tracing::debug!(%from, ?closed, "a client's connection has ended");
     });
     hall.lobby.await_greeting(number, task.abort_handle());
+}
+
+/// Tells why, if few are sent away. Whoever is told counts for as long as it may take, so that a flood of them costs no more than that.
+fn send_away(hall: &Arc<Hall>, connection: TcpStream, why: Crowded) {
+    let Ok(counted) = Arc::clone(&hall.sent_away).try_acquire_owned() else { return };
+    let here = Arc::clone(hall);
+    tokio::spawn(async move {
+        let telling = timeout(SENT_AWAY_WITHIN, tell_away(&here, connection, &why));
+        let _ = tokio::join!(telling, sleep(SENT_AWAY_WITHIN));
+        drop(counted);
+    });
+}
+
+async fn tell_away(hall: &Hall, connection: TcpStream, why: &Crowded) -> io::Result<()> {
+    let Begun { mut line, is_ours, .. } = begin(hall, connection).await?;
+    let bytes = if is_ours {
+        let told = TurnedAway { objection: Objection::Busy.into(), why: format!("{why}: try again later, or another node") };
+        let mut bytes = Vec::new();
+        frame::append(&ToClient::new(0, Told::TurnedAway(told)), &mut bytes);
+        bytes
+    } else {
+        crowded(why)
+    };
+    line.write_all(&bytes).await?;
+    line.shutdown().await?;
+    // What is unread when a socket is closed makes a reset of it, which overtakes what was said.
+    let mut unread = [0; 4096];
+    while line.read(&mut unread).await? > 0 {}
+    Ok(())
 }
 
 /// Held for as long as somebody may wait for an answer by HTTP.
@@ -157,6 +193,8 @@ struct Hall {
     lobby: Arc<Lobby>,
     /// Shared by all: what waits for them is bounded together.
     bounds: Bounds,
+    /// Room for those who are told why they are not let in.
+    sent_away: Arc<Semaphore>,
 }
 
 /// A connection, whatever protects it.

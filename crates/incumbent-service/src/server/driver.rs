@@ -50,7 +50,7 @@ use crate::http::Annex;
 use crate::log::{DirectoryId, Disk, Known};
 use crate::replica::{Effect, Health, Index, Input, Lane, Origin, Place, Replica, Role, Settings, Tag};
 use guests::Guests;
-use work::Work;
+use work::{Done, Work};
 
 /// A node that ends waits so long for a disk that does not answer.
 const LAST_WRITES: Duration = Duration::from_secs(2);
@@ -177,6 +177,10 @@ struct Driver {
     keeper: Keeper,
     /// What is to be done to the store, in the order of the log.
     work: VecDeque<Work>,
+    /// Some who listen have not heard yet of what was done last.
+    ringing: bool,
+    /// What was asked of this node and done, to be told when all who listen have heard of it.
+    done: Vec<Done>,
     /// In it, bytes of what was decided.
     work_bytes: usize,
     /// Then it is somebody else's turn.
@@ -307,6 +311,8 @@ impl Driver {
             disk_status: DiskStatus::default(),
             keeper,
             work: VecDeque::new(),
+            ringing: false,
+            done: Vec::new(),
             work_bytes: 0,
             turn_until: clock::now() + TURN_MAX,
             readers,
@@ -367,10 +373,10 @@ impl Driver {
             self.on_time();
             self.step_on();
             let mut is_busy = clock::now() >= self.turn_until;
-            if !self.work.is_empty() {
+            if !self.work.is_empty() || self.ringing {
                 self.turn_until = clock::now() + TURN_MAX;
                 self.work_on();
-                is_busy |= !self.work.is_empty();
+                is_busy |= !self.work.is_empty() || self.ringing;
             }
             if is_busy {
                 // Whatever else is there: the lines to the others are on this thread, too.
@@ -407,7 +413,7 @@ impl Driver {
     /// When to wake, if nothing else happens before.
     fn deadline(&self) -> Instant {
         let now = clock::now();
-        if !self.work.is_empty() || !self.inputs.is_empty() || self.guests.is_any_ready() {
+        if !self.work.is_empty() || !self.inputs.is_empty() || self.ringing || self.guests.is_any_ready() {
             return now;
         }
         let closing = self.closing.as_ref().map(|it| it.until.min(it.transfer_again));

@@ -205,7 +205,7 @@ mod tests {
     /// Connections that were let in before any of them had shown its token may bring a thousand of them at once.
     #[test]
     fn however_many_bad_tokens_come_at_once_others_from_there_are_let_in_a_moment_later() {
-        let mut turnstile = Turnstile::new();
+        let mut turnstile = Turnstile::new(Room::FULL);
         for _ in 0..1_000 {
             turnstile.refuse(at(0), address(1));
         }

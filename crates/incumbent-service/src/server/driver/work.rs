@@ -48,7 +48,7 @@ pub(super) enum Work {
 }
 
 /// What has come of a request of this node's.
-struct Done {
+pub(super) struct Done {
     tag: Tag,
     result: Result<Reply, Refusal>,
     revision: u64,
@@ -78,8 +78,10 @@ impl Driver {
 
     /// Works until there is no more, or the turn is over.
     pub(super) fn work_on(&mut self) {
+        if !self.ring_on() {
+            return;
+        }
         let mut events: Vec<Arc<Event>> = Vec::new();
-        let mut done = Vec::new();
         // Nothing is built on a store that lacks an entry: nobody is answered from it, and no snapshot is taken of it.
         while !matches!(self.end, Some(End::Broken(_)))
             && self.is_its_turn()
@@ -88,7 +90,8 @@ impl Driver {
             match work {
                 Work::Apply(index, at, item) => {
                     self.work_bytes -= item.payload.len();
-                    done.extend(self.apply(index, at, &item, &mut events));
+                    let done = self.apply(index, at, &item, &mut events);
+                    self.done.extend(done);
                 }
                 Work::Changed(tag, roll) => self.desk.changed(tag, roll),
                 Work::Reached(index) => self.applied = index,
@@ -104,15 +107,30 @@ impl Driver {
                 Work::Install(snapshot, arrived) => {
                     // What was there before is told of the store that was.
                     self.tell(&std::mem::take(&mut events));
+                    while self.ringing {
+                        self.ringing = self.belfry.ring_on();
+                    }
                     self.install(&snapshot, arrived);
                 }
             }
         }
         self.tell(&events);
-        // Whoever waits for what others do hears first: whoever has done it knows already.
-        for Done { tag, result, revision } in done {
+        self.ring_on();
+    }
+
+    /// Goes on to tell those who listen, who may be very many. Whoever waits for what others do hears first: whoever has done it knows already. False if the turn is over before all have heard.
+    fn ring_on(&mut self) -> bool {
+        while self.ringing {
+            if clock::now() >= self.turn_until {
+                return false;
+            }
+            self.ringing = self.belfry.ring_on();
+        }
+        self.notice.reach(self.store.revision());
+        for Done { tag, result, revision } in std::mem::take(&mut self.done) {
             self.desk.done(tag, result, revision);
         }
+        true
     }
 
     /// Whether work goes on. What was decided may be slow to apply, and there may be much of it: others must hear from this node all the same.
@@ -149,11 +167,7 @@ impl Driver {
             self.look_around();
         }
         self.watchers.tell(events, self.store.revision());
-        let mut more = self.belfry.ring(events);
-        while more {
-            more = self.belfry.ring_on();
-        }
-        self.notice.reach(self.store.revision());
+        self.ringing = self.belfry.ring(events);
     }
 
     /// Answers a question as things stand: here, or where it keeps nobody waiting.
