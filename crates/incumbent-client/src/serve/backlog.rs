@@ -108,15 +108,15 @@ mod tests {
         outbox.take(inbox.room());
         let (mut long, mut not_now, mut short, mut dropped) = (0, 0, 0, 0);
         while let Some(ToClient { told: Some(told), .. }) = inbox.take(ANSWER_MAX).expect("good") {
-            match told {
-                Told::Answered(answered) if prost::Message::encoded_len(&answered) > LONG => long += 1,
-                Told::Answered(_) => short += 1,
-                Told::NotNow(it) if it.retry_after_ms > 0 => not_now += 1,
-                Told::Outcome(outcome) => {
-                    assert_eq!(outcome.result(), Err(Refusal::AnswerDropped(9)));
-                    dropped += 1;
-                }
-                other => panic!("{other:?}"),
+            if let Told::Answered(answered) = told {
+                let is_long = prost::Message::encoded_len(&answered) > LONG;
+                *(if is_long { &mut long } else { &mut short }) += 1;
+            } else if let Told::Outcome(outcome) = told {
+                assert_eq!(outcome.result(), Err(Refusal::AnswerDropped(9)));
+                dropped += 1;
+            } else {
+                assert!(matches!(told, Told::NotNow(it) if it.retry_after_ms > 0));
+                not_now += 1;
             }
         }
         assert_eq!((long, not_now, short, dropped), (4, 96, 10, 1));
