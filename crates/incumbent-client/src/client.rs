@@ -613,7 +613,7 @@ fn is_lasting(ended: &Ended) -> bool {
     match ended {
         Ended::TurnedAway { objection, .. } => match objection {
             Objection::Version | Objection::Cluster | Objection::Token => true,
-            Objection::Other | Objection::Busy => false,
+            Objection::Other | Objection::Busy | Objection::Unreadable | Objection::Late => false,
         },
         Ended::Insecure(_) | Ended::Untrusted(_) => true,
         Ended::Unreachable(_)

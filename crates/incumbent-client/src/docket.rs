@@ -553,7 +553,8 @@ impl Docket {
         match told {
             // A later version's: passed over.
             None => Ok(()),
-            Some(Told::Welcome(_) | Told::TurnedAway(_)) => Err(Ended::Nonsense("a second welcome".to_owned())),
+            Some(Told::Welcome(_)) => Err(Ended::Nonsense("a second welcome".to_owned())),
+            Some(Told::TurnedAway(told)) => Err(Ended::TurnedAway { objection: told.objection(), why: told.why }),
             Some(told @ (Told::Outcome(_) | Told::Answered(_) | Told::Refused(_) | Told::Bound(_) | Told::Administered(_))) => {
                 state.idle_since = None;
                 let number = state.answer(id, told)?;

@@ -13,6 +13,8 @@ use prost::Message;
 
 /// What a client says first: this protocol, and the version of its frames.
 pub const PREAMBLE: [u8; 5] = *b"INCB\x01";
+/// The protocol alone, which every version begins with.
+const PROTOCOL: &[u8] = b"INCB";
 /// Length and checksum.
 pub const HEAD: usize = 8;
 /// The longest message to a server. The longest value with its key fits, and so does the longest keep-alive.
@@ -31,10 +33,10 @@ const READ_MAX: usize = 64 * 1024;
 pub(crate) const KEPT_MAX: usize = 128 * 1024;
 const _: () = assert!(READ_MIN < READ_MAX && READ_MAX <= KEPT_MAX);
 
-/// Whether a connection that begins with these bytes is for us; `None` if that cannot be seen yet.
+/// Whether a connection that begins with these bytes is for us, whatever its version; `None` if that cannot be seen yet.
 pub fn is_ours(begun: &[u8]) -> Option<bool> {
-    let len = begun.len().min(PREAMBLE.len());
-    if begun[..len] != PREAMBLE[..len] { Some(false) } else { (len == PREAMBLE.len()).then_some(true) }
+    let len = begun.len().min(PROTOCOL.len());
+    if begun[..len] != PROTOCOL[..len] { Some(false) } else { (len == PROTOCOL.len()).then_some(true) }
 }
 
 /// Appends a frame.
@@ -90,16 +92,19 @@ impl Inbox {
     /// The preamble, if all of it has come.
     ///
     /// # Errors
-    /// If it is another protocol's, as soon as that can be seen.
+    /// If it is another protocol's or another version's, as soon as that can be seen.
     pub fn take_preamble(&mut self) -> Result<bool, BadFrame> {
-        match is_ours(&self.bytes[self.begin..]) {
-            Some(true) => {
-                self.begin += PREAMBLE.len();
-                Ok(true)
-            }
-            Some(false) => Err(BadFrame::Preamble),
-            None => Ok(false),
+        let begun = &self.bytes[self.begin..];
+        if is_ours(begun) == Some(false) {
+            return Err(BadFrame::Preamble);
         }
+        let Some(preamble) = begun.first_chunk() else { return Ok(false) };
+        if *preamble != PREAMBLE {
+            let [.., theirs] = *preamble;
+            return Err(BadFrame::Version { theirs });
+        }
+        self.begin += PREAMBLE.len();
+        Ok(true)
     }
 
     /// The next message, if all of it has come.
@@ -143,6 +148,11 @@ impl Inbox {
 pub enum BadFrame {
     /// It is another protocol.
     Preamble,
+    /// It is another version of this one.
+    Version {
+        /// Which.
+        theirs: u8,
+    },
     /// A longer one is announced than is allowed here.
     TooLong {
         /// So long.
@@ -160,6 +170,13 @@ impl fmt::Display for BadFrame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             BadFrame::Preamble => f.write_str("the other side speaks another protocol: look at the port"),
+            BadFrame::Version { theirs } => {
+                let [.., ours] = PREAMBLE;
+                write!(
+                    f,
+                    "the other side frames messages as of version {theirs}, and version {ours} is spoken here: use a client and nodes of one release"
+                )
+            }
             BadFrame::TooLong { len, len_max } => write!(f, "a message of {len} bytes is announced, {len_max} are allowed"),
             BadFrame::Checksum => f.write_str("the bytes that came are not those that were sent: the checksum is wrong"),
             BadFrame::Message(wrong) => write!(f, "not a message: {wrong}"),

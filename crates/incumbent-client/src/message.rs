@@ -169,7 +169,7 @@ pub enum Told {
     /// Ask.
     #[prost(message, tag = "10")]
     Welcome(Welcome),
-    /// Not here; the connection ends.
+    /// Not here, or no more; the connection ends. Said at any time, by the number 0 if nothing was asked that it answers.
     #[prost(message, tag = "11")]
     TurnedAway(TurnedAway),
     /// What came of a command: done or refused.
@@ -252,6 +252,10 @@ pub enum Objection {
     Token = 3,
     /// Too many connections, or the node is going down: another node may do.
     Busy = 4,
+    /// What has come cannot be read: it is too long, damaged or no message.
+    Unreadable = 5,
+    /// Nothing has come for too long.
+    Late = 6,
 }
 
 /// Nothing was done; ask again.

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use incumbent_client::client::{Client, Options};
+use incumbent_client::client::{Client, Line, Options};
 use incumbent_client::dial::Security;
 use incumbent_client::failure::{Ended, Failure};
 use incumbent_client::frame::{self, PREAMBLE};
-use incumbent_client::message::{Asked, Consistency, Hello, Ping, ToServer};
+use incumbent_client::message::{Asked, Consistency, Hello, Objection, Ping, ToClient, ToServer, Told, TurnedAway, Welcome};
 use incumbent_client::serve::{Bounds, serve};
 use incumbent_store::command::{Command, OpenSession, Resign};
 use incumbent_store::event::Change;
@@ -129,6 +129,27 @@ async fn a_stranger_is_turned_away_and_told_why() {
 }
 
 #[tokio::test]
+async fn why_a_node_ends_a_connection_is_what_the_client_says() {
+    let node = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = node.local_addr().expect("bound").to_string();
+    let serves = tokio::spawn(async move {
+        let (mut line, _) = node.accept().await.expect("accepts");
+        let welcome = Welcome { version: 1, node: 1, cluster: "town".to_owned(), leads: true, ..Welcome::default() };
+        let why = "nothing was heard for 20s".to_owned();
+        let mut bytes = Vec::new();
+        frame::append(&ToClient::new(1, Told::Welcome(welcome)), &mut bytes);
+        frame::append(&ToClient::new(0, Told::TurnedAway(TurnedAway { objection: Objection::Late.into(), why })), &mut bytes);
+        line.write_all(&bytes).await.expect("said");
+        let _ = line.read_to_end(&mut Vec::new()).await;
+    });
+    let client = Client::connect([address], options()).await.expect("connected");
+    let mut line = client.line();
+    let down = line.wait_for(|it| matches!(it, Line::Down { why } if why.contains("nothing was heard for 20s")));
+    assert!(tokio::time::timeout(Duration::from_secs(30), down).await.is_ok_and(|it| it.is_ok()));
+    serves.await.expect("whole");
+}
+
+#[tokio::test]
 async fn ten_thousand_requests_are_under_way_at_once_and_each_is_applied_once() {
     let town = Town::new();
     let node = listen(&town, 1, Bounds::default()).await;
@@ -233,14 +254,15 @@ async fn a_bound_session_outlives_a_partition_and_not_its_client() {
     client.submit(put("a", "1")).await.expect("done by the other");
     // The partition ends: the first node hears what it was told, and behind it that the connection is closed.
     relays[0].heal();
-    let after = town.until(|it| it.closed.len() == 1).await;
-    assert_eq!((after.closed, after.lost), (vec!["Goodbye".to_owned()], Vec::new()));
+    let after = town.until(|it| !it.closed.is_empty()).await;
+    // On a busy machine the client may have left the other as well, and said so.
+    assert!(after.closed.iter().all(|it| it == "Goodbye") && after.lost.is_empty(), "{after:?}");
     client.submit(bid(kept.id(), "billing", "a")).await.expect("the session lives");
 
     // Its machine closes the connection for a process that has died.
     let id = kept.id();
     drop((kept, client));
-    assert_eq!(town.until(|it| it.closed.len() == 2).await.lost, [[id]]);
+    assert_eq!(town.until(|it| !it.lost.is_empty()).await.lost, [[id]]);
     // Or resets it.
     let client = Client::connect([relays[0].address()], options()).await.expect("connected");
     let reset = client.open_session(bound()).await.expect("opened");
@@ -263,6 +285,7 @@ async fn hostile_bytes_end_their_own_connection_and_nothing_else() {
     let hostile: Vec<(Vec<u8>, &str)> = vec![
         (b"GET / HTTP/1.1\r\n\r\n".to_vec(), "Preamble"),
         (vec![0; 4096], "Preamble"),
+        (b"INCB\x02".to_vec(), "Version { theirs: 2 }"),
         ([&PREAMBLE[..], &[0xff; 64]].concat(), "TooLong"),
         ([&PREAMBLE[..], &[0, 0x41, 0, 0, 0, 0, 0, 0]].concat(), "TooLong"),
         (not_first, "TurnedAway"),

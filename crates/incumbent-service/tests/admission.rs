@@ -8,8 +8,8 @@ use std::time::Duration;
 use incumbent_client::client::{Client, Options};
 use incumbent_client::dial::Security;
 use incumbent_client::failure::{Ended, Failure};
-use incumbent_client::frame::{self, PREAMBLE};
-use incumbent_client::message::{Asked, Consistency, Hello, Objection, Sessions, ToServer};
+use incumbent_client::frame::{self, ANSWER_MAX, Inbox, PREAMBLE};
+use incumbent_client::message::{Asked, Consistency, Hello, Objection, Sessions, ToClient, ToServer, Told};
 use incumbent_client::serve::Bounds;
 use incumbent_client::watch::Cease;
 use incumbent_service::rights::{self, Made};
@@ -275,8 +275,16 @@ async fn a_token_that_is_withdrawn_ends_the_connection_and_the_watch() {
 
     tokens_file(house.folder.path(), &[&stays]);
     // Long before it would be cut off for its silence.
-    let ended = timeout(Bounds::default().silence / 2, raw.read(&mut [0; 1024])).await.expect("an end");
-    assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
+    let mut inbox = Inbox::new();
+    let ended = async {
+        while raw.read_buf(inbox.room()).await.expect("no reset") > 0 {}
+        raw.shutdown().await
+    };
+    timeout(Bounds::default().silence / 2, ended).await.expect("an end").expect("shut down");
+    let Some(ToClient { told: Some(Told::TurnedAway(told)), .. }) = inbox.take(ANSWER_MAX).expect("good") else {
+        panic!("not told why")
+    };
+    assert!(told.objection() == Objection::Token && told.why.contains("withdrawn"), "{told:?}");
     let Err(Ended::TurnedAway { objection: Objection::Token, .. }) =
         Client::connect([&house.address], options(&goes.token)).await
     else {

@@ -6,6 +6,7 @@
 
 mod backlog;
 mod belfry;
+mod farewell;
 mod outbox;
 mod telling;
 mod weight;
@@ -33,6 +34,7 @@ use crate::message::{
 
 pub use backlog::{BACKLOG_BYTES_MAX, Backlog};
 pub use belfry::Belfry;
+use farewell::Batch;
 pub use outbox::{Bell, Binding, Charge, Lost, Owed, Reading};
 use outbox::{Kind, Outbox};
 use telling::Teller;
@@ -83,6 +85,11 @@ pub trait Service {
     /// [`EndSession`](incumbent_store::command::EndSession) with its number. Connections that end in any other way, by silence or because they were cut off here, are not told: their sessions
     /// have their deadlines.
     fn lost(&self, guest: &Self::Guest, sessions: Vec<Lost>);
+
+    /// Until a client that was let in is to go, whatever it is doing; and why, for a program and for people.
+    fn dismissed(&self, _guest: &Self::Guest) -> impl Future<Output = (Objection, String)> + Send {
+        std::future::pending()
+    }
 }
 
 /// How things stand at a node.
@@ -157,6 +164,8 @@ pub enum Closed {
     ByClient,
     /// The client was turned away.
     TurnedAway(String),
+    /// It had been let in, and is to go.
+    Dismissed(Objection, String),
     /// It did not say who it is in time.
     Handshake,
     /// What came is not ours to read.
@@ -176,19 +185,20 @@ pub async fn serve<S: Service, C: AsyncRead + AsyncWrite>(connection: C, begun: 
     let (mut reader, mut writer) = tokio::io::split(connection);
     let mut inbox = Inbox::new();
     inbox.room().extend_from_slice(begun);
-    let guest = match timeout(bounds.handshake, greet(&mut reader, &mut writer, &mut inbox, service)).await {
-        Ok(Ok(guest)) => guest,
-        Ok(Err(closed)) => return closed,
-        Err(_) => return Closed::Handshake,
+    let greeting = timeout(bounds.handshake, greet(&mut reader, &mut writer, &mut inbox, service)).await;
+    let guest = match greeting.unwrap_or(Err(Closed::Handshake)) {
+        Ok(guest) => guest,
+        Err(closed) => return closed.say(bounds, reader, writer, Batch::default()).await,
     };
-    let outbox = Outbox::new(bounds);
+    let (outbox, mut batch) = (Outbox::new(bounds), Batch::default());
     let mut counter = Counter { service, guest: &guest, bounds, outbox: &outbox, goodbye: false };
     let closed = tokio::select! {
         closed = counter.read(&mut reader, &mut inbox) => closed,
-        closed = write(&mut writer, &outbox, service, bounds) => closed,
+        closed = write(&mut writer, &mut batch, &outbox, service, bounds) => closed,
         () = outbox.is_cut_off() => Closed::Unread,
+        (objection, why) = service.dismissed(&guest) => Closed::Dismissed(objection, why),
     };
-    match (counter.goodbye, closed) {
+    let closed = match (counter.goodbye, closed) {
         (true, _) => Closed::Goodbye,
         (false, Closed::ByClient) => {
             let lost = outbox.lose();
@@ -198,7 +208,10 @@ pub async fn serve<S: Service, C: AsyncRead + AsyncWrite>(connection: C, begun: 
             Closed::ByClient
         }
         (false, closed) => closed,
-    }
+    };
+    // Nothing is done for it any more.
+    drop(counter);
+    closed.say(bounds, reader, writer, batch).await
 }
 
 /// Finds out who is there, and says who we are.
@@ -432,30 +445,30 @@ impl<S: Service> Drop for Counter<'_, S> {
 /// Sends what waits, all of it at once; and when there is room, what the watches have to tell.
 async fn write<S: Service, C: AsyncWrite>(
     writer: &mut WriteHalf<C>,
+    batch: &mut Batch,
     outbox: &Arc<Outbox>,
     service: &S,
     bounds: &Bounds,
 ) -> Closed {
     let mut teller = Teller::new(outbox);
-    let mut batch = Vec::new();
     loop {
-        batch.clear();
-        if batch.capacity() > KEPT_MAX {
-            batch = Vec::new();
+        batch.sent = 0;
+        batch.bytes.clear();
+        if batch.bytes.capacity() > KEPT_MAX {
+            batch.bytes = Vec::new();
         }
-        outbox.take(&mut batch);
-        let taken = batch.len();
-        teller.tell(service, &mut batch);
-        outbox.add(batch.len() - taken);
-        if batch.is_empty() {
+        outbox.take(&mut batch.bytes);
+        let taken = batch.bytes.len();
+        teller.tell(service, &mut batch.bytes);
+        outbox.add(batch.bytes.len() - taken);
+        if batch.bytes.is_empty() {
             outbox.more().await;
             continue;
         }
-        let mut unsent = &batch[..];
-        while !unsent.is_empty() {
-            match timeout(bounds.stall, writer.write(unsent)).await {
+        while batch.sent < batch.bytes.len() {
+            match timeout(bounds.stall, writer.write(&batch.bytes[batch.sent..])).await {
                 Ok(Ok(0)) => return Closed::ByClient,
-                Ok(Ok(sent)) => unsent = &unsent[sent..],
+                Ok(Ok(sent)) => batch.sent += sent,
                 Ok(Err(wrong)) => return closed_by(wrong),
                 Err(_) => return Closed::Stalled,
             }
@@ -465,7 +478,7 @@ async fn write<S: Service, C: AsyncWrite>(
             Ok(Err(wrong)) => return closed_by(wrong),
             Err(_) => return Closed::Stalled,
         }
-        outbox.sent(batch.len());
+        outbox.sent(batch.bytes.len());
     }
 }
 
@@ -572,6 +585,52 @@ mod tests {
         let closed = timeout(bounds.stall / 2, serve(theirs, &bytes, &Busy::default(), &bounds)).await;
         assert!(matches!(closed, Ok(Closed::Unread)), "{closed:?}");
         assert_eq!(began.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whose_connection_is_ended_is_told_why_behind_all_that_it_was_being_told() {
+        let mut hello = PREAMBLE.to_vec();
+        frame::append(&ToServer::new(1, Asked::Hello(Hello { version: 1, oldest: 1, ..Hello::default() })), &mut hello);
+        let mut pings = hello.clone();
+        for id in 0..50 {
+            frame::append(&ToServer::new(id, Asked::Ping(Ping {})), &mut pings);
+        }
+        let mut nonsense = vec![2, 0, 0, 0];
+        nonsense.extend(crc32c::crc32c(&[0xff; 2]).to_le_bytes());
+        nonsense.extend([0xff; 2]);
+        let behind = |begun: &[u8], more: &[u8]| [begun, more].concat();
+        let ended = [
+            (b"INCB\x07".to_vec(), Objection::Version, "version 7"),
+            (PREAMBLE.to_vec(), Objection::Late, "no hello has come in 5s"),
+            (hello.clone(), Objection::Late, "nothing was heard for 20s"),
+            (behind(&PREAMBLE, &[0xff; 64]), Objection::Unreadable, "16384 are allowed"),
+            (behind(&hello, &[0xff; 64]), Objection::Unreadable, "2097152 are allowed"),
+            (behind(&hello, &[1, 0, 0, 0, 9, 9, 9, 9, 9]), Objection::Unreadable, "checksum"),
+            (behind(&hello, &nonsense), Objection::Unreadable, "not a message"),
+            (behind(&pings, &[0xff; 64]), Objection::Unreadable, "2097152 are allowed"),
+        ];
+        for (bytes, objection, words) in ended {
+            let (ours, theirs) = tokio::io::duplex(16);
+            let (mut reader, mut writer) = tokio::io::split(ours);
+            let (mut inbox, bounds, busy) = (Inbox::new(), Bounds::default(), Busy::default());
+            let writing = async {
+                // What is not heard any more is passed over, and nobody waits for it.
+                writer.write_all(&bytes).await.expect("heard to the end");
+                std::future::pending::<()>().await;
+            };
+            let reading = async { while reader.read_buf(inbox.room()).await.expect("an end") > 0 {} };
+            tokio::select! {
+                _ = async { tokio::join!(serve(theirs, &[], &busy, &bounds), reading) } => {}
+                () = writing => {}
+            }
+            let mut told = Vec::new();
+            while let Some(ToClient { told: Some(it), .. }) = inbox.take(ANSWER_MAX).expect("good") {
+                told.push(it);
+            }
+            let Some(Told::TurnedAway(last)) = told.pop() else { panic!("{objection:?}: not told") };
+            assert!(last.objection() == objection && last.why.contains(words), "{last:?}");
+            assert!(inbox.is_empty() && told.iter().skip(1).all(|it| matches!(it, Told::Pong(_))), "{told:?}");
+        }
     }
 
     #[tokio::test]

@@ -7,6 +7,7 @@ pub(crate) mod wires;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use incumbent_client::administration::{Administration, Attended, ClusterView};
 use incumbent_client::message::{Hello, Inquiry, NotNow, Objection};
@@ -24,8 +25,12 @@ use incumbent_store::watch::Interest;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 pub(crate) const TOKEN: &str = "open sesame";
+
+/// What has not happened by then will not.
+const NEVER: Duration = Duration::from_secs(60);
 
 /// What all nodes share.
 pub(crate) struct Town {
@@ -122,7 +127,11 @@ impl Town {
 
     /// Until it is as wanted.
     pub(crate) async fn until(&self, wanted: impl Fn(&Happened) -> bool) -> Happened {
-        self.happened.subscribe().wait_for(|it| wanted(it)).await.expect("the town stands").clone()
+        let mut happened = self.happened.subscribe();
+        let Ok(as_wanted) = timeout(NEVER, happened.wait_for(|it| wanted(it))).await.map(|it| it.map(|it| it.clone())) else {
+            panic!("it never came to what was wanted: {:?}", self.happened());
+        };
+        as_wanted.expect("the town stands")
     }
 
     pub(crate) fn set_leader(&self, address: &str) {

@@ -21,7 +21,7 @@ use super::handle::{Call, Consistency, NotNow, Order, Outcome, Unanswered, Why};
 use super::tally::{Came, Operation, Tally};
 use super::tracer::{self, Tracer};
 use super::visit::Visit;
-use crate::rights::{Errand, Guest};
+use crate::rights::{Denied, Errand, Guest};
 
 /// A client waits so long before it asks again what could not be done now: about as long as another node needs to be elected.
 const RETRY_AFTER_MS: u64 = 10;
@@ -288,6 +288,11 @@ impl Service for Counter {
 
     fn lost(&self, guest: &Guest, sessions: Vec<Lost>) {
         self.lose(guest, sessions);
+    }
+
+    async fn dismissed(&self, guest: &Guest) -> (Objection, String) {
+        guest.withdrawn().await;
+        (Objection::Token, Denied::Withdrawn.to_string())
     }
 }
 

@@ -28,7 +28,7 @@ use super::tls::{Admission, Credentials};
 use super::turnstile::Crowded;
 use super::visit::Visit;
 use crate::http::{Annex, crowded};
-use crate::rights::{Denied, Reread, Tokens};
+use crate::rights::{Reread, Tokens};
 
 /// After a failed accept, which is a lack of something on this machine, so long until the next.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
@@ -239,14 +239,14 @@ async fn receive(hall: &Hall, place: &Place, connection: TcpStream, busy: Busy) 
     // Clients of ours go to another node, and repeat there what was not answered.
     drop(busy);
     let counter = hall.counter.visited(Arc::clone(&visit));
-    let shown_out = async {
-        let guest = visit.admitted().await;
+    let known = async {
+        visit.admitted().await;
         place.is_known();
-        guest.withdrawn().await;
+        std::future::pending().await
     };
     let closed = tokio::select! {
         closed = serve(line, &bytes, &counter, bounds) => closed,
-        () = shown_out => Closed::TurnedAway(Denied::Withdrawn.to_string()),
+        closed = known => closed,
     };
     if visit.was_refused() {
         place.is_refused();
