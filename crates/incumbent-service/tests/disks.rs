@@ -94,6 +94,29 @@ async fn a_leader_whose_disk_fails_is_replaced() {
     cluster.equal().await;
 }
 
+/// C49: it was copied while its node ran, so it was opened as often as the others know, and once more.
+#[tokio::test]
+async fn a_node_that_goes_on_with_a_copy_of_its_running_directory_ends_and_says_what_to_do() {
+    let mut cluster = Cluster::start_on(Some(three_disks()), patient());
+    let leader = cluster.leader().await;
+    let follower = (leader + 1) % 3;
+    done(cluster.handle(leader).submit(put("a", "1")).await);
+    cluster.equal().await;
+    let copy = cluster.disks.as_ref().expect("simulated")[follower].copy();
+    for value in 2..10 {
+        done(cluster.handle(leader).submit(put("a", &value.to_string())).await);
+    }
+    cluster.equal().await;
+    cluster.kill(follower);
+    cluster.disks.as_mut().expect("simulated")[follower] = copy;
+    cluster.revive(follower);
+    let end = timeout(LONG, cluster.handle(follower).ended()).await.expect("in time");
+    let End::Broken(why) = end else { panic!("closed") };
+    assert!(why.contains("an older copy of itself") && why.contains("under a new number"), "{why}");
+    cluster.kill(follower);
+    done(cluster.handle(leader).submit(put("a", "10")).await);
+}
+
 /// C10, C52: the network is fine and the process runs, but its disk does not answer, or only after seconds.
 #[tokio::test]
 async fn a_leader_whose_disk_stands_still_makes_way_and_does_not_lead_again_at_once() {

@@ -96,6 +96,13 @@ pub enum Input {
         /// So much of it is there already, from before a restart or from another node.
         have: u64,
     },
+    /// The disk has kept a part that came by [`Effect::StorePiece`] and was not the last: only then may more come.
+    Kept {
+        /// Which snapshot.
+        index: Index,
+        /// So much of it is there now.
+        have: u64,
+    },
     /// What came by [`Effect::StorePiece`] is complete, checked and on the disk, or is not to be had.
     Stored {
         /// Which snapshot.
@@ -216,7 +223,7 @@ pub enum Effect {
         offset: u64,
         /// The part; empty if all was there already.
         bytes: Bytes,
-        /// Whether it is the last: check all of it, sync, then give [`Input::Stored`].
+        /// Whether it is the last: check all of it, sync, then give [`Input::Stored`]; else give [`Input::Kept`].
         last: bool,
     },
     /// The state is now that of this snapshot, which was stored before; what was applied until now is void.
@@ -244,6 +251,11 @@ pub enum Effect {
 pub enum Halt {
     /// The log says what this program cannot read.
     Unreadable,
+    /// A leader knows by this node's own word that it had the entry, and it has it no more: its directory is an older copy of itself, or its disk has lost what it had confirmed.
+    Forgotten {
+        /// The leader.
+        by: NodeId,
+    },
     /// A leader has another entry where this node has a decided one: a majority has lost what it had acknowledged.
     Contradicted {
         /// The leader.

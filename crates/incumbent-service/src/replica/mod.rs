@@ -67,7 +67,7 @@ use incumbent_protocol::protocol::{NodeId, Term};
 use incumbent_protocol::time::Instant;
 
 use self::carry::{give_back, send, tell};
-use self::engine::{Engine, Outgoing, Successor};
+use self::engine::{Engine, Outgoing, Successor, Unfit};
 use self::fitness::Fitness;
 use self::letter::{Body, Forward, Kind, Raft, Returned, Tell};
 use self::proposals::Proposals;
@@ -253,6 +253,7 @@ impl Replica {
                 self.on_stream_end(to, ended);
             }
             Input::Expecting { index, have } => self.streams.on_expecting(self.engine.term(), index, have, out),
+            Input::Kept { index, have } => self.streams.on_kept(self.engine.term(), index, have, out),
             Input::Stored { index, whole } => {
                 if let Some(Stored { from, term, snapshot, extent }) =
                     self.streams.on_stored(self.engine.term(), index, whole, out)
@@ -357,6 +358,7 @@ impl Replica {
             | Input::Unsaved { .. }
             | Input::Piece { .. }
             | Input::Expecting { .. }
+            | Input::Kept { .. }
             | Input::Stored { .. }
             | Input::Unreachable(_)
             | Input::Refused(_)
@@ -378,12 +380,20 @@ impl Replica {
                     self.halted = true;
                     return;
                 }
-                // What is unfit is as if it had been lost.
-                if self.engine.receive(from, &raft).is_ok() {
-                    self.fitness.on_told(from, raft.slow_ms);
-                    if self.engine.leader() == Some(from) {
-                        self.tempo.on_leader_heard();
+                match self.engine.receive(from, &raft) {
+                    Ok(()) => {
+                        self.fitness.on_told(from, raft.slow_ms);
+                        if self.engine.leader() == Some(from) {
+                            self.tempo.on_leader_heard();
+                        }
                     }
+                    // It must vote no more, as it may have voted, and it would wait for ever: what it has confirmed, a leader does not send again.
+                    Err(Unfit::Forgotten) => {
+                        out.push(Effect::Halt { index: raft.commit, why: Halt::Forgotten { by: from } });
+                        self.halted = true;
+                    }
+                    // As if it had been lost.
+                    Err(Unfit::Form | Unfit::Term | Unfit::Entries | Unfit::Index | Unfit::Sender | Unfit::NotNow) => {}
                 }
             }
             Body::Forward(forward) => self.on_forward(from, forward, out),

@@ -115,6 +115,11 @@ impl Settings {
         }
     }
 
+    /// So much of a snapshot may be on its way, or wait for the receiver's disk.
+    pub(super) fn bytes_in_flight(&self) -> u64 {
+        self.piece_bytes.saturating_mul(self.pieces_in_flight)
+    }
+
     /// The shortest time in which a silent leader is missed.
     pub fn election_timeout(&self) -> Duration {
         self.tick * self.election_ticks

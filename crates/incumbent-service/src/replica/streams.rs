@@ -1,6 +1,6 @@
 //! Snapshots on their way between nodes: in parts, several under way, taken up again where they were broken off.
 //!
-//! The sender asks first how much is there; the receiver asks its disk, and answers every part with how much it has. Only what is whole and
+//! The sender asks first how much is there; the receiver asks its disk, and answers with how much that has kept: so no more than may be under way waits for a disk that is slow, wherever it waits. Only what is whole and
 //! stored is shown to the engine. An interruption, a restart or another leader with the same bytes cost no more than the parts that were under way.
 
 use std::collections::BTreeMap;
@@ -56,8 +56,10 @@ struct Arrival {
     term: Term,
     snapshot: Snapshot,
     extent: Extent,
-    /// So much is here; unknown until the disk has said it.
+    /// So much was given to the disk; unknown until the disk has said how much it has.
     have: Option<u64>,
+    /// So much the disk has.
+    kept: u64,
     /// All is there, and the disk is at work.
     storing: bool,
 }
@@ -214,7 +216,8 @@ impl Streams {
             // What the disk is at work on cannot be taken from it.
             if !self.arrival.as_ref().is_some_and(|it| it.storing) {
                 out.push(Effect::Expect { snapshot: snapshot.clone(), extent });
-                self.arrival = Some(Arrival { from, term: Term(piece.term), snapshot, extent, have: None, storing: false });
+                self.arrival =
+                    Some(Arrival { from, term: Term(piece.term), snapshot, extent, have: None, kept: 0, storing: false });
             }
             return;
         }
@@ -226,13 +229,12 @@ impl Streams {
         let Some(have) = arrival.have.filter(|_| !arrival.storing) else { return };
         let fits = piece.offset == have
             && !piece.bytes.is_empty()
-            && piece.bytes.len() as u64 <= settings.piece_bytes.max(PIECE_BYTES_MAX);
+            && piece.bytes.len() as u64 <= settings.piece_bytes.max(PIECE_BYTES_MAX)
+            && have - arrival.kept < settings.bytes_in_flight();
         if fits {
             arrival.keep(have, piece.bytes, out);
-        }
-        // Nothing is said of the last part before it is stored: it may yet turn out to be damaged.
-        if !arrival.storing {
-            out.push(arrival.answer(own, arrival.have.unwrap_or_default(), false));
+        } else {
+            out.push(arrival.answer(own, arrival.kept, false));
         }
     }
 
@@ -240,10 +242,19 @@ impl Streams {
     pub(super) fn on_expecting(&mut self, own: Term, index: Index, have: u64, out: &mut Vec<Effect>) {
         let Some(arrival) = self.arrival.as_mut().filter(|it| it.snapshot.index == index && it.have.is_none()) else { return };
         let have = have.min(arrival.extent.bytes);
-        arrival.have = Some(have);
+        (arrival.have, arrival.kept) = (Some(have), have);
         if have == arrival.extent.bytes {
             arrival.keep(have, Bytes::new(), out);
         } else {
+            out.push(arrival.answer(own, have, false));
+        }
+    }
+
+    /// The disk has kept a part that was not the last. Of that nothing is said before all is stored: it may yet turn out to be damaged.
+    pub(super) fn on_kept(&mut self, own: Term, index: Index, have: u64, out: &mut Vec<Effect>) {
+        let Some(arrival) = self.arrival.as_mut().filter(|it| it.snapshot.index == index) else { return };
+        if arrival.have.is_some_and(|given| (arrival.kept + 1..=given).contains(&have)) {
+            arrival.kept = have;
             out.push(arrival.answer(own, have, false));
         }
     }
@@ -292,10 +303,7 @@ impl Outgoing {
     /// Asks the disk for as much as may be under way.
     fn read_on(&mut self, to: NodeId, settings: &Settings, out: &mut Vec<Effect>) {
         let Some(asked) = &mut self.asked else { return };
-        let until = self
-            .extent
-            .bytes
-            .min(self.acknowledged.saturating_add(settings.piece_bytes.saturating_mul(settings.pieces_in_flight)));
+        let until = self.extent.bytes.min(self.acknowledged.saturating_add(settings.bytes_in_flight()));
         while *asked < until {
             out.push(Effect::ReadPiece { to, index: self.snapshot.index, offset: *asked, bytes_max: settings.piece_bytes });
             *asked = asked.saturating_add(settings.piece_bytes);

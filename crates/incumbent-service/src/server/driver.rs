@@ -498,6 +498,7 @@ impl Driver {
             Report::Unsaved { index } => self.step(Input::Unsaved { index }),
             Report::Piece { to, index, offset, bytes } => self.step(Input::Piece { to, index, offset, bytes }),
             Report::Expecting { index, have } => self.step(Input::Expecting { index, have }),
+            Report::Kept { index, have } => self.step(Input::Kept { index, have }),
             Report::Stored { index, store } => {
                 let whole = store.is_some();
                 self.arrived = store.map(|store| (index, store));

@@ -294,9 +294,9 @@ impl<D: Disk> Worker<D> {
         // Of one that could not be kept no more is said.
         let (snapshot, mut incoming) = self.incoming.take_if(|(snapshot, _)| snapshot.index == index)?;
         let stored = match incoming.write(offset, bytes) {
-            Ok(_) if !last => {
+            Ok(have) if !last => {
                 self.incoming = Some((snapshot, incoming));
-                return None;
+                return Some(Report::Kept { index, have });
             }
             Ok(_) => self.finish(&snapshot, incoming),
             Err(failure) => Err(Rejected::Failed(failure)),

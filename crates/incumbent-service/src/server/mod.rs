@@ -203,6 +203,8 @@ enum Report {
     Piece { to: NodeId, index: Index, offset: u64, bytes: Bytes },
     /// So much of a snapshot from another node is here.
     Expecting { index: Index, have: u64 },
+    /// A part of it was kept: so much is here now.
+    Kept { index: Index, have: u64 },
     /// A snapshot from another node has come, and this is its store; or it has not.
     Stored { index: Index, store: Option<Box<Store>> },
 }

@@ -92,9 +92,19 @@ impl Pair {
         keeper::save(&self.log.snapshots(), &outline(index), store).expect("saved")
     }
 
+    /// What the receiving keeper says next but for the parts that it has kept.
+    fn answer(&mut self) -> Option<Report> {
+        loop {
+            match self.said[1].blocking_recv() {
+                Some(Report::Kept { .. }) => {}
+                other => return other,
+            }
+        }
+    }
+
     fn expect(&mut self, index: u64, extent: Extent) -> u64 {
         self.to.give(Task::Expect(outline(index), extent));
-        match self.said[1].blocking_recv() {
+        match self.answer() {
             Some(Report::Expecting { have, .. }) => have,
             other => panic!("not expected: {other:?}"),
         }
@@ -119,7 +129,7 @@ impl Pair {
             self.to.give(Task::Keep { index, offset, bytes: bytes.into(), last: next == extent.bytes });
             offset = next;
         }
-        match self.said[1].blocking_recv() {
+        match self.answer() {
             Some(Report::Stored { store, .. }) => store,
             other => panic!("not stored: {other:?}"),
         }
@@ -149,6 +159,28 @@ fn a_snapshot_goes_from_keeper_to_keeper_and_is_taken_up_where_it_was_left() {
     assert_eq!(pair.expect(5, extent), 0, "it is a snapshot now");
     let (found, _, loaded) = keeper::load(&snapshots(&pair.disks[1])).expect("whole").expect("there");
     assert_eq!((found, loaded.digest()), (outline(5), store.digest()));
+}
+
+#[test]
+fn a_part_is_acknowledged_when_the_disk_has_it_and_not_before() {
+    let (mut pair, store) = (Pair::new(), some_store());
+    let extent = pair.save(5, &store);
+    assert_eq!(pair.expect(5, extent), 0);
+    let first = pair.piece(5, 0);
+    let length = first.len() as u64;
+    let keep = |bytes: &bytes::Bytes| Task::Keep { index: 5, offset: 0, bytes: bytes.clone(), last: false };
+    pair.disks[1].turns(Weather::Full);
+    pair.to.give(keep(&first));
+    let said = pair.said[1].blocking_recv();
+    assert!(matches!(said, Some(Report::Stored { index: 5, store: None })), "{said:?}");
+    pair.disks[1].turns(Weather::Fair);
+    // The simulated disk takes the half of what does not fit, as a real one may.
+    let have = pair.expect(5, extent);
+    assert!(have < length, "{have}");
+    pair.to.give(keep(&first));
+    let said = pair.said[1].blocking_recv();
+    assert!(matches!(said, Some(Report::Kept { index: 5, have }) if have == length), "{said:?}");
+    assert!(pair.carry(5, length, extent, false).is_some());
 }
 
 #[test]
@@ -200,7 +232,7 @@ fn a_snapshot_for_which_there_is_no_room_is_refused_at_once() {
     let refused = |pair: &mut Pair, task: Task| {
         pair.disks[1].turns(Weather::Full);
         pair.to.give(task);
-        let said = pair.said[1].blocking_recv();
+        let said = pair.answer();
         assert!(matches!(said, Some(Report::Stored { index: 5, store: None })), "{said:?}");
         pair.disks[1].turns(Weather::Fair);
     };

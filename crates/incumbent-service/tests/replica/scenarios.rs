@@ -499,6 +499,25 @@ fn a_slow_receiver_of_a_snapshot_stops_nobodys_writes_and_gets_it() {
     sound(&world);
 }
 
+/// A disk that hangs takes nothing: what it has not kept is not acknowledged, so no more of it comes.
+#[test]
+fn a_receiver_whose_disk_hangs_takes_no_more_of_a_snapshot_than_may_be_under_way() {
+    let settings = Settings { piece_bytes: 100, ..settings() };
+    let (mut world, leader, _) = led_with(1, 3, 1, settings.clone());
+    world.run(world.now + 400 * MILLISECOND);
+    world.silence_clients();
+    world.change(leader, vec![Step::Learner(id(3))]);
+    assert!(world.until(10 * timeout(), |it| it.counts.pieces > 0), "no part has come");
+    let before = world.counts.pieces;
+    world.node(id(3)).disk_hangs_until = world.now + 15 * timeout();
+    world.run(world.now + 10 * timeout());
+    let came = world.counts.pieces - before;
+    assert!(came <= settings.pieces_in_flight, "{came} parts wait for the disk");
+    assert!(world.until(20 * timeout(), |it| it.counts.installs > 0), "it is never installed");
+    assert!(world.counts.pieces - before > 2 * settings.pieces_in_flight, "too short to show anything");
+    sound(&world);
+}
+
 /// A receiver without room says so at the first part that it cannot keep, and is asked more and more rarely.
 #[test]
 fn a_snapshot_that_cannot_be_kept_is_refused_at_once_and_comes_when_it_can() {

@@ -101,6 +101,32 @@ fn a_node_whose_decided_entries_a_leader_denies_goes_no_further() {
     assert!(halts(&mut world, append(5, term)));
 }
 
+/// Its disk is an older copy of itself: what it had acknowledged since then, and for whom it had voted, it does not know.
+#[test]
+fn c49_a_node_that_has_forgotten_what_it_acknowledged_goes_no_further() {
+    let mut world = World::new(5, 3, 1, settings());
+    world.schedule(0, Event::Operate);
+    assert!(world.until(5_000 * MILLISECOND, |it| it.leader().is_some_and(|(leader, _)| it.handed(leader) > 8)));
+    let (leader, term) = world.leader().expect("just seen");
+    let follower = if leader == NodeId(1) { NodeId(2) } else { NodeId(1) };
+    // A heartbeat of this term.
+    let term = u8::try_from(term.0).expect("few elections so far");
+    let heartbeat = |term: u8, commit: u8| {
+        let raft = [0x08, 3, 0x10, term, 0x30, commit];
+        Bytes::from([&[0x0a, raft.len() as u8][..], &raft].concat())
+    };
+    let now = world.now;
+    let mut halts = |bytes: Bytes| {
+        let (clock, mut effects) = (world.node(follower).clock(now), Vec::new());
+        let replica = world.node(follower).replica.as_mut().expect("it runs");
+        replica.step(clock, [Input::Receive { from: leader, bytes }], &mut effects);
+        effects.iter().any(|it| matches!(it, Effect::Halt { index: 100, why: Halt::Forgotten { by } } if *by == leader))
+    };
+    assert!(!halts(heartbeat(term, 5)), "it is there");
+    assert!(!halts(heartbeat(term - 1, 100)), "a former leader is not believed");
+    assert!(halts(heartbeat(term, 100)));
+}
+
 #[test]
 fn a_node_that_has_lost_its_disk_does_not_vote() {
     let mut world = World::new(3, 3, 1, settings());

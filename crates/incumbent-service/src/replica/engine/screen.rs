@@ -27,6 +27,8 @@ pub(crate) enum Unfit {
     Entries,
     /// It speaks of entries that nobody has.
     Index,
+    /// It speaks of entries that this node has acknowledged, and they are not here.
+    Forgotten,
     /// It is not for its sender to say that.
     Sender,
     /// This node installs a snapshot, or has no members yet and is asked for its vote.
@@ -73,9 +75,9 @@ pub(super) fn screen(ground: &Ground, raft: &Raft) -> Result<(), Unfit> {
             let rising = raft.entries.iter().try_fold(raft.log_term, |before, it| (it.term >= before.max(1)).then_some(it.term));
             if rising.is_some_and(|last| last <= raft.term) { Ok(()) } else { Err(Unfit::Entries) }
         }
-        // The commit index in a heartbeat is one that this node has acknowledged: if it is beyond the log, the log was lost (C56).
+        // The commit index in a heartbeat is one that this node has acknowledged to this leader, and that is decided, so that nobody may cut it off: if it is beyond the log, the log was lost or is an old one (C49, C56).
         Kind::Heartbeat if now && ground.leads => Err(Unfit::Sender),
-        Kind::Heartbeat if raft.term >= ground.term && raft.commit > ground.last => Err(Unfit::Index),
+        Kind::Heartbeat if raft.term >= ground.term && raft.commit > ground.last => Err(Unfit::Forgotten),
         Kind::Heartbeat => Ok(()),
         Kind::AppendAnswer if now && ground.leads && raft.index > ground.last => Err(Unfit::Index),
         Kind::AppendAnswer | Kind::HeartbeatAnswer => Ok(()),
@@ -109,7 +111,9 @@ mod tests {
         assert_eq!(judged(&Raft { term: 5 + TERM_JUMP_MAX, ..of(Kind::VoteRequest) }), Ok(()));
         assert_eq!(judged(&Raft { term: 6 + TERM_JUMP_MAX, ..of(Kind::VoteRequest) }), Err(Unfit::Term));
         assert_eq!(judged(&Raft { term: 1 << 33, ..of(Kind::VoteRequest) }), Err(Unfit::Term));
-        assert_eq!(judged(&Raft { commit: 13, ..of(Kind::Heartbeat) }), Err(Unfit::Index));
+        assert_eq!(judged(&Raft { commit: 13, ..of(Kind::Heartbeat) }), Err(Unfit::Forgotten));
+        assert_eq!(judged(&Raft { commit: 13, term: 4, ..of(Kind::Heartbeat) }), Ok(()), "a former leader's proves nothing");
+        assert_eq!(judged(&Raft { commit: u64::MAX, ..of(Kind::Heartbeat) }), Err(Unfit::Index));
         assert_eq!(judged(&Raft { commit: 12, ..of(Kind::Heartbeat) }), Ok(()));
         assert_eq!(judged(&Raft { index: u64::MAX, ..of(Kind::Append) }), Err(Unfit::Index));
         assert_eq!(judged(&Raft { reject_hint: u64::MAX, ..of(Kind::AppendAnswer) }), Err(Unfit::Index));

@@ -244,6 +244,9 @@ impl Driver {
             Halt::Unreadable => format!(
                 "entry {index} of the log was written by a later release, or is damaged: start this node with the release of the others"
             ),
+            Halt::Forgotten { by } => format!(
+                "node {by} knows that this node had entry {index}, which is not in its log: its directory is an older copy of itself, or its disk has lost what it had confirmed, and it may have forgotten votes, too; remove this node from the cluster and add it under a new number with an empty directory"
+            ),
             Halt::Contradicted { by } => format!(
                 "node {by} leads without entry {index}, which is decided here: a majority of the nodes has lost what it had acknowledged; keep this directory, stop the others, and restore the cluster from it or from a backup"
             ),

@@ -38,6 +38,9 @@ pub(crate) const MILLISECOND: Moment = 1_000_000;
 /// A node that is busy looks after so long what has come.
 const BUSY_FOR: Moment = MILLISECOND / 5;
 
+/// A part of a snapshot is written in this time, if the disk does not hang.
+const KEPT_AFTER: Moment = MILLISECOND / 20;
+
 pub(crate) struct World {
     pub(crate) seed: u64,
     pub(crate) now: Moment,
@@ -392,7 +395,10 @@ impl World {
                 }
             }
             Event::Given { node, life, input } => {
-                if self.node(node).life == life && self.node(node).replica.is_some() {
+                let hangs_until = self.node(node).disk_hangs_until;
+                if matches!(input, Input::Kept { .. }) && self.node(node).life == life && hangs_until > self.now {
+                    self.schedule(hangs_until, Event::Given { node, life, input });
+                } else if self.node(node).life == life && self.node(node).replica.is_some() {
                     let Input::Stored { index, whole: true } = input else { return self.step(node, input) };
                     let whole = self.node(node).disk.settle();
                     faults::tempt(self, node);
@@ -644,6 +650,9 @@ impl World {
                     let delay = self.chance.below(5 * MILLISECOND);
                     let input = Input::Stored { index, whole };
                     self.schedule(self.now + delay, Event::Given { node: id, life, input });
+                } else {
+                    let input = Input::Kept { index, have: offset + bytes.len() as u64 };
+                    self.schedule(self.now + KEPT_AFTER, Event::Given { node: id, life, input });
                 }
             }
             Effect::Install(snapshot) => {
