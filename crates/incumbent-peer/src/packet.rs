@@ -15,12 +15,18 @@ use incumbent_protocol::machine::Message;
 use incumbent_protocol::protocol::{NodeId, Term};
 
 /// The version of this protocol that we speak. 2 has [`Mail::Freight`].
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// The oldest version that we still understand.
 pub const VERSION_OLDEST: u32 = 1;
 const _: () = assert!(VERSION_OLDEST <= VERSION);
 /// The version from which on freight is understood. An older node would end the line over it, so it is sent none.
 pub const FREIGHT_SINCE: u32 = 2;
+
+/// The first version in which mail is passed on by more than one.
+pub const RELAYS_SINCE: u32 = 3;
+
+/// So many nodes pass mail on between two others: in a group of five somebody is always that near to all others, if there is a way at all; with three it need not be the leader who is in the middle.
+pub const RELAYS_MAX: u8 = 3;
 
 /// The longest packet, but for freight. Boards of elections are the largest there is, and are cut to fit.
 pub const FRAME_MAX: usize = 256 * 1024;
@@ -143,6 +149,8 @@ pub struct Pulse {
     pub held: u64,
     /// Whom the sender hears directly.
     pub hears: Vec<NodeId>,
+    /// Whom else it could pass mail on to, and how many others must do so after it. None of these ways leads through the receiver.
+    pub beyond: Vec<(NodeId, u8)>,
 }
 
 /// From whom to whom, end to end.
@@ -152,8 +160,10 @@ pub struct Route {
     pub from: NodeId,
     /// Who shall hear it.
     pub to: NodeId,
-    /// Whether a third node passes it on. It does so once: what has come from another than its author is never passed on.
+    /// Whether a third node passes it on.
     pub relayed: bool,
+    /// By so many more after that one. Each of them makes it one less, so nothing goes round for ever.
+    pub more: u8,
 }
 
 /// What nodes say to each other.

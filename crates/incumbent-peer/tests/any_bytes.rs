@@ -28,7 +28,7 @@ fn is_stable(body: &[u8]) {
 
 /// Packets to begin with: with every kind of field in them.
 fn seeds() -> Vec<Vec<u8>> {
-    let route = Route { from: NodeId(1), to: NodeId(2), relayed: true };
+    let route = Route { from: NodeId(1), to: NodeId(2), relayed: true, more: 1 };
     let said = |body| Mail::Word(Word { election: "jobs".into(), config: 1, epoch: 2, dies_with_node: true, body });
     let (term, sent) = (Term::MAX, Instant::from_nanos(u64::MAX));
     let vote = OfficeMessage::VoteRequest { term, round: Round::Real, released: Term(1), sent };
@@ -45,7 +45,7 @@ fn seeds() -> Vec<Vec<u8>> {
     };
     let packets = [
         Packet::Hello(hello),
-        Packet::Pulse(Pulse { sent: 1, echo: 2, held: 3, hears: vec![NodeId(1), NodeId(300)] }),
+        Packet::Pulse(Pulse { sent: 1, echo: 2, held: 3, hears: vec![NodeId(1), NodeId(300)], beyond: vec![(NodeId(9), 1)] }),
         Packet::Mail { route, mail: said(Message::Raft(vote)) },
         Packet::Mail { route, mail: said(Message::Ring(RingMessage::Hop { hop: 1, lap })) },
         Packet::Mail { route, mail: Mail::Gossip(Gossip { election: "jobs".into(), body: vec![1, 2, 3] }) },

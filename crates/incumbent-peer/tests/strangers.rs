@@ -5,7 +5,8 @@ mod group;
 
 use group::{LONG, Node, addresses, lines, word};
 use incumbent_peer::packet::{
-    FRAME_MAX, Freight, GREETING_MAX, Hello, Lane, MEMBER_FRAME_MAX, Mail, Packet, Passport, Pulse, Purpose, Role, Route, VERSION,
+    FRAME_MAX, Freight, GREETING_MAX, Hello, Lane, MEMBER_FRAME_MAX, Mail, Packet, Passport, Pulse, Purpose, RELAYS_SINCE, Role,
+    Route, VERSION,
 };
 use incumbent_peer::switchboard::{Arrival, Known, Lines};
 use incumbent_protocol::protocol::NodeId;
@@ -123,7 +124,7 @@ async fn who_does_not_belong_is_told_why() {
     let (mut node, _ports) = two().await;
     let cases = [
         (Hello { cluster: "red".into(), ..hello() }, "it belongs to cluster \"red\", and node 2 to \"blue\""),
-        (Hello { version: 9, oldest: 9, ..hello() }, "it speaks versions 9 to 9 of the protocol, and node 2 1 to 2"),
+        (Hello { version: 9, oldest: 9, ..hello() }, "it speaks versions 9 to 9 of the protocol, and node 2 1 to 3"),
         (Hello { version: 0, oldest: 0, ..hello() }, "it speaks versions 0 to 0"),
         (Hello { to: Some(NodeId(5)), ..hello() }, "it wants node 5, and this is node 2"),
         (Hello { settings: "bully".into(), ..hello() }, "it has [bully], and this node [raft]"),
@@ -183,7 +184,7 @@ async fn an_id_is_used_by_one_live_process_only() {
 }
 
 fn mail(from: u32, to: u32, relayed: bool, term: u64) -> Packet {
-    Packet::Mail { route: Route { from: NodeId(from), to: NodeId(to), relayed }, mail: Mail::Word(word(term)) }
+    Packet::Mail { route: Route { from: NodeId(from), to: NodeId(to), relayed, more: 0 }, mail: Mail::Word(word(term)) }
 }
 
 #[tokio::test]
@@ -337,14 +338,15 @@ async fn a_crowd_that_says_nothing_keeps_nobody_out() {
 }
 
 #[tokio::test]
-async fn what_was_passed_on_once_is_not_passed_on_again() {
+async fn what_an_older_node_brings_of_others_is_not_passed_on() {
     let (_ports, at) = addresses::<3>();
     let others = |them: &[u32]| them.iter().map(|id| (*id, at[0].clone())).collect::<Vec<_>>();
     let mut node = Node::open(lines(2, &at[1], &[others(&[1, 4]), vec![(3, at[2].clone())]].concat())).await;
     let mut three = Node::open(lines(3, &at[2], &[others(&[1, 4]), vec![(2, at[1].clone())]].concat())).await;
     node.up(3).await;
     three.up(2).await;
-    let (mut member, _) = Stranger::greeting(&node, hello()).await;
+    let older = RELAYS_SINCE - 1;
+    let (mut member, _) = Stranger::greeting(&node, Hello { version: older, oldest: older, ..hello() }).await;
     node.up(1).await;
     member.say(&frame(mail(4, 3, true, 1))).await;
     member.say(&frame(mail(1, 3, true, 2))).await;

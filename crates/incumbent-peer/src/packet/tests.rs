@@ -62,11 +62,11 @@ fn hello(role: Role, purpose: Purpose) -> Packet {
 
 fn word(body: Message) -> Packet {
     let word = Word { election: "jobs".into(), config: 2, epoch: 3, dies_with_node: true, body };
-    Packet::Mail { route: Route { from: NodeId(1), to: NodeId(2), relayed: true }, mail: Mail::Word(word) }
+    Packet::Mail { route: Route { from: NodeId(1), to: NodeId(2), relayed: true, more: 2 }, mail: Mail::Word(word) }
 }
 
 fn packets() -> Vec<Packet> {
-    let route = Route { from: NodeId(0), to: NodeId(u32::MAX), relayed: false };
+    let route = Route { from: NodeId(0), to: NodeId(u32::MAX), relayed: false, more: 0 };
     let hears = vec![NodeId(1), NodeId(5)];
     let mut all = vec![
         hello(Role::Member(passport()), Purpose::Lane(Lane::Urgent)),
@@ -75,7 +75,7 @@ fn packets() -> Vec<Packet> {
         hello(Role::Member(Passport { origin: Some([8; 16]), ..passport() }), Purpose::Knock),
         Packet::Welcome(Welcome { version: 1, passport: passport(), settings: String::new() }),
         Packet::Refusal { why: "no".into() },
-        Packet::Pulse(Pulse { sent: 1, echo: u64::MAX, held: 3, hears }),
+        Packet::Pulse(Pulse { sent: 1, echo: u64::MAX, held: 3, hears, beyond: vec![(NodeId(7), 2)] }),
         Packet::Pulse(Pulse::default()),
         Packet::Mail { route, mail: Mail::Gossip(Gossip { election: "jobs".into(), body: vec![0; 1000] }) },
         Packet::Mail { route, mail: Mail::Ask { id: 8, body: vec![1] } },
@@ -111,7 +111,7 @@ fn every_packet_comes_back_as_it_was() {
 
 #[test]
 fn only_freight_may_be_longer_than_the_rest() {
-    let route = Route { from: NodeId(1), to: NodeId(2), relayed: false };
+    let route = Route { from: NodeId(1), to: NodeId(2), relayed: false, more: 0 };
     let freight = |len| Packet::Mail { route, mail: Mail::Freight(Freight { lane: Lane::Bulk, body: vec![7; len] }) };
     let too_long = Malformed::Oversized { what: "freight", len: FREIGHT_MAX + 1 };
     assert_eq!(freight(FREIGHT_MAX + 1).encode(&mut Vec::new()), Err(too_long));
@@ -171,7 +171,7 @@ fn an_announced_length_beyond_the_limit_is_refused_before_its_bytes_come() {
 fn what_we_send_is_held_to_the_limits_too() {
     let long = |election: String, len| {
         let gossip = Gossip { election, body: vec![0; len] };
-        Packet::Mail { route: Route { from: NodeId(1), to: NodeId(2), relayed: false }, mail: Mail::Gossip(gossip) }
+        Packet::Mail { route: Route { from: NodeId(1), to: NodeId(2), relayed: false, more: 0 }, mail: Mail::Gossip(gossip) }
     };
     let mut out = vec![1, 2, 3];
     assert!(matches!(long("jobs".into(), FRAME_MAX).encode(&mut out), Err(Malformed::TooLong { .. })));

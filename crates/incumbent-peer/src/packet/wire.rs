@@ -15,6 +15,8 @@ pub(super) struct Packet {
     to: u32,
     #[prost(bool, tag = "13")]
     relayed: bool,
+    #[prost(uint32, tag = "12")]
+    more: u32,
 }
 
 #[derive(Clone, PartialEq, prost::Oneof)]
@@ -104,6 +106,16 @@ struct Pulse {
     held: u64,
     #[prost(uint32, repeated, tag = "4")]
     hears: Vec<u32>,
+    #[prost(message, repeated, tag = "5")]
+    beyond: Vec<Beyond>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Beyond {
+    #[prost(uint32, tag = "1")]
+    node: u32,
+    #[prost(uint32, tag = "2")]
+    through: u32,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -176,19 +188,23 @@ impl TryFrom<ours::Packet> for Packet {
     type Error = Malformed;
 
     fn try_from(packet: ours::Packet) -> Result<Packet, Malformed> {
-        let plain = |kind| Packet { kind: Some(kind), from: 0, to: 0, relayed: false };
+        let plain = |kind| Packet { kind: Some(kind), from: 0, to: 0, relayed: false, more: 0 };
         Ok(match packet {
             ours::Packet::Hello(hello) => plain(Kind::Hello(hello.try_into()?)),
             ours::Packet::Welcome(ours::Welcome { version, passport, settings }) => {
                 plain(Kind::Welcome(Welcome { version, member: Some(passport.into()), settings }))
             }
             ours::Packet::Refusal { why } => plain(Kind::Refusal(Refusal { why })),
-            ours::Packet::Pulse(ours::Pulse { sent, echo, held, hears }) => {
+            ours::Packet::Pulse(ours::Pulse { sent, echo, held, hears, beyond }) => {
                 let hears = numbers("list of nodes heard", hears)?;
-                plain(Kind::Pulse(Pulse { sent, echo, held, hears }))
+                if beyond.len() > NODES_MAX {
+                    return Err(Malformed::Oversized { what: "list of nodes beyond", len: beyond.len() });
+                }
+                let beyond = beyond.into_iter().map(|(node, through)| Beyond { node: node.0, through: through.into() }).collect();
+                plain(Kind::Pulse(Pulse { sent, echo, held, hears, beyond }))
             }
-            ours::Packet::Mail { route: Route { from, to, relayed }, mail } => {
-                Packet { kind: Some(mail.try_into()?), from: from.0, to: to.0, relayed }
+            ours::Packet::Mail { route: Route { from, to, relayed, more }, mail } => {
+                Packet { kind: Some(mail.try_into()?), from: from.0, to: to.0, relayed, more: more.into() }
             }
         })
     }
@@ -198,7 +214,9 @@ impl TryFrom<Packet> for ours::Packet {
     type Error = Malformed;
 
     fn try_from(packet: Packet) -> Result<ours::Packet, Malformed> {
-        let route = Route { from: NodeId(packet.from), to: NodeId(packet.to), relayed: packet.relayed };
+        let more =
+            u8::try_from(packet.more).map_err(|_| Malformed::Unknown { what: "number of relays", value: packet.more.into() })?;
+        let route = Route { from: NodeId(packet.from), to: NodeId(packet.to), relayed: packet.relayed, more };
         let mail = match packet.kind.ok_or(Malformed::Unknown { what: "kind of packet", value: 0 })? {
             Kind::Hello(hello) => return Ok(ours::Packet::Hello(hello.try_into()?)),
             Kind::Welcome(Welcome { version, member, settings }) => {
@@ -206,9 +224,15 @@ impl TryFrom<Packet> for ours::Packet {
                 return Ok(ours::Packet::Welcome(ours::Welcome { version, passport, settings }));
             }
             Kind::Refusal(Refusal { why }) => return Ok(ours::Packet::Refusal { why }),
-            Kind::Pulse(Pulse { sent, echo, held, hears }) => {
+            Kind::Pulse(Pulse { sent, echo, held, hears, beyond }) => {
                 let hears = nodes("list of nodes heard", hears)?;
-                return Ok(ours::Packet::Pulse(ours::Pulse { sent, echo, held, hears }));
+                if beyond.len() > NODES_MAX {
+                    return Err(Malformed::Oversized { what: "list of nodes beyond", len: beyond.len() });
+                }
+                // Farther than any number that counts is as far as any other.
+                let beyond =
+                    beyond.into_iter().map(|it| (NodeId(it.node), u8::try_from(it.through).unwrap_or(u8::MAX))).collect();
+                return Ok(ours::Packet::Pulse(ours::Pulse { sent, echo, held, hears, beyond }));
             }
             Kind::Word(Word { election, config, epoch, dies_with_node, body }) => {
                 let body = body.ok_or(Malformed::Unknown { what: "message", value: 0 })?.try_into()?;

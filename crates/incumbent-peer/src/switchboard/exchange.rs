@@ -15,7 +15,7 @@ use super::crowd::Crowd;
 use super::post::{Outlet, Post};
 use super::stream::{Fault, Guard};
 use super::{Arrival, AskError, Asker, LineState, LineView, Lines, Reply, ReplyTo};
-use crate::packet::{Lane, Mail, Packet, Passport, Pulse, Route};
+use crate::packet::{Lane, Mail, NODES_MAX, Packet, Passport, Pulse, RELAYS_MAX, Route};
 use crate::turns::Turns;
 
 /// Pulses in a patience. A line is silent after half a patience, which is two and a half of them: as a pulse is left out only when something was sent in the
@@ -192,7 +192,7 @@ impl Exchange {
     }
 
     pub(super) fn answer_guest(&self, connection: u64, mail: Mail) {
-        let route = Route { from: self.me(), to: self.me(), relayed: false };
+        let route = Route { from: self.me(), to: self.me(), relayed: false, more: 0 };
         if let Some(outlet) = self.board().guests.get_mut(&connection) {
             outlet.push(Packet::Mail { route, mail });
         }
@@ -287,6 +287,7 @@ impl Exchange {
         }
         (post.heard, post.hears_us, post.hung_up, post.pulse) = (now, true, None, None);
         post.hears.clear();
+        post.beyond.clear();
         post.nudge_bulk.notify_one();
         if !post.up {
             post.up = true;
@@ -323,6 +324,7 @@ impl Exchange {
         }
         (post.passport, post.hears_us, post.round_trip) = (None, false, None);
         post.hears.clear();
+        post.beyond.clear();
         post.hung_up = matches!(fault, Fault::Ended | Fault::Reset).then_some(remote.ip());
         // The lane for long packets goes with it: who is gone is gone on both.
         post.bulk.connection = None;
@@ -358,7 +360,7 @@ impl Exchange {
         let Some(post) = board.posts.get_mut(&peer) else { return };
         post.received_counts.pulses += 1;
         post.hears_us = pulse.hears.contains(&self.me());
-        post.hears = pulse.hears;
+        (post.hears, post.beyond) = (pulse.hears, pulse.beyond);
         post.pulse = Some((pulse.sent, now));
         if pulse.echo != 0 {
             let nanos = self.nanos(now).saturating_sub(pulse.echo).saturating_sub(pulse.held);
@@ -371,15 +373,16 @@ impl Exchange {
         let me = self.me();
         let mut board = self.board();
         if route.to != me {
-            if !route.relayed || route.from != peer || route.to == peer {
+            let is_its_own = route.from == peer;
+            let may_bring = is_its_own || board.posts.get(&peer).is_some_and(Post::passes_on);
+            if !route.relayed || !may_bring || route.to == peer {
                 return Err(format!("it sent mail from {} to {}, which is not for node {me}", route.from, route.to));
             }
-            // One hop, never two: only on a line of our own, and only what its author gave us.
-            if let Some(post) = board.posts.get_mut(&route.to).filter(|post| post.is_good() && post.understands(&mail)) {
-                post.relayed += 1;
-                post.sent = Instant::now();
-                post.push(mail.lane(), Packet::Mail { route, mail });
+            // Who is no member has nothing passed on; and what has come back to its author has lost its way.
+            if !is_its_own && !board.posts.contains_key(&route.from) {
+                return Ok(None);
             }
+            board.pass_on(peer, route, mail);
             return Ok(None);
         }
         let from = route.from;
@@ -441,11 +444,12 @@ impl Exchange {
 
     fn pulse(&self, board: &mut Board, peer: NodeId, now: Instant) {
         let hears = board.posts.iter().filter(|(_, post)| post.up).map(|(id, _)| *id).collect();
+        let beyond = board.beyond(peer);
         let Some(post) = board.posts.get_mut(&peer).filter(|post| post.urgent.connection.is_some()) else { return };
         let (echo, held) = post.pulse.map_or((0, 0), |(sent, came)| (sent, as_nanos(now.duration_since(came))));
         post.sent = now;
         post.sent_counts.pulses += 1;
-        post.push(Lane::Urgent, Packet::Pulse(Pulse { sent: self.nanos(now), echo, held, hears }));
+        post.push(Lane::Urgent, Packet::Pulse(Pulse { sent: self.nanos(now), echo, held, hears, beyond }));
     }
 
     /// Never 0, which means none.
@@ -533,10 +537,43 @@ impl Board {
         }
     }
 
-    /// A node that each of us and `to` can speak through; the nearest to us.
+    /// A node through which `to` can be spoken to, by as few as possible, and through how many in all; of those alike the nearest to us.
+    fn relay(&self, to: NodeId, fits: impl Fn(NodeId, &Post) -> bool) -> Option<(NodeId, u8)> {
+        let carriers = self.posts.iter().filter(|(id, post)| **id != to && fits(**id, post));
+        let ways = carriers.filter_map(|(id, post)| Some((post.relays_to(to)?, post.round_trip.unwrap_or(Duration::MAX), *id)));
+        ways.min().map(|(relays, _, id)| (id, relays))
+    }
+
     fn relay_to(&self, to: NodeId) -> Option<NodeId> {
-        let candidates = self.posts.iter().filter(|(id, post)| **id != to && post.is_good() && post.hears.contains(&to));
-        candidates.min_by_key(|(_, post)| post.round_trip.unwrap_or(Duration::MAX)).map(|(id, _)| *id)
+        self.relay(to, |_, _| true).map(|(id, _)| id)
+    }
+
+    /// Whom we do not hear and could pass mail on to, for one through whom that must not go.
+    fn beyond(&self, receiver: NodeId) -> Vec<(NodeId, u8)> {
+        let unheard = self.posts.iter().filter(|(id, post)| !post.up && **id != receiver);
+        let ways = unheard.filter_map(|(id, _)| {
+            let (_, relays) = self.relay(*id, |carrier, post| carrier != receiver && post.passes_on())?;
+            (relays < RELAYS_MAX).then_some((*id, relays))
+        });
+        ways.take(NODES_MAX).collect()
+    }
+
+    /// What `peer` has brought goes to the one it is for, or to another who passes it on.
+    fn pass_on(&mut self, peer: NodeId, route: Route, mail: Mail) {
+        let is_near = self.posts.get(&route.to).is_some_and(|post| post.is_good());
+        let (carrier, route) = if is_near {
+            (route.to, route)
+        } else {
+            let Some(more) = route.more.checked_sub(1) else { return };
+            let way = self.relay(route.to, |carrier, post| carrier != peer && carrier != route.from && post.passes_on());
+            let Some((carrier, _)) = way.filter(|(_, relays)| *relays <= route.more) else { return };
+            (carrier, Route { more, ..route })
+        };
+        if let Some(post) = self.posts.get_mut(&carrier).filter(|post| post.understands(&mail)) {
+            post.relayed += 1;
+            post.sent = Instant::now();
+            post.push(mail.lane(), Packet::Mail { route, mail });
+        }
     }
 
     fn reaches(&self, to: NodeId) -> bool {
@@ -547,8 +584,9 @@ impl Board {
         let via = match self.posts.get(&to) {
             None => return,
             Some(post) if post.is_good() => None,
-            Some(_) => self.relay_to(to),
+            Some(_) => self.relay(to, |_, _| true),
         };
+        let (via, more) = (via.map(|it| it.0), via.map_or(0, |(_, relays)| relays - 1));
         let lane = mail.lane();
         let understood = self.posts.get(&via.unwrap_or(to)).is_some_and(|carrier| carrier.understands(&mail));
         let Some(post) = self.posts.get_mut(&to) else { return };
@@ -557,7 +595,7 @@ impl Board {
             return;
         }
         post.sent_counts.count(&mail);
-        let packet = Packet::Mail { route: Route { from, to, relayed: via.is_some() }, mail };
+        let packet = Packet::Mail { route: Route { from, to, relayed: via.is_some(), more }, mail };
         let Some(carrier) = self.posts.get_mut(&via.unwrap_or(to)) else { return };
         if lane == Lane::Urgent {
             carrier.sent = Instant::now();

@@ -63,7 +63,7 @@ impl Guest {
     pub async fn ask(&mut self, body: Vec<u8>) -> Result<Vec<u8>, AskError> {
         self.last += 1;
         let id = self.last;
-        let route = Route { from: self.member, to: self.member, relayed: false };
+        let route = Route { from: self.member, to: self.member, relayed: false, more: 0 };
         let exchange = async {
             self.connection.write(Packet::Mail { route, mail: Mail::Ask { id, body } }).await?;
             loop {

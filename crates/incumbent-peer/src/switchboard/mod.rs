@@ -9,7 +9,7 @@
 //! - A *line* is two connections, dialled by the smaller id: one [lane](crate::packet::Lane) for pulses and words, one for all that may be long. The
 //!   greater id *knocks* when it misses a line, so that the other dials at once.
 //! - Sending never blocks. What cannot be delivered is lost and counted, as on any network.
-//! - A line on which nothing was heard for half of `patience` is *silent*. Mail then goes through a third node that hears the receiver: one hop, never two.
+//! - A line on which nothing was heard for half of `patience` is *silent*. Mail then goes through others, three at most: pulses say whom each hears, and whom it could pass mail on to.
 //! - [`Arrival::Refused`] is evidence, not a guess: a line that stood was ended by the other side, and then its address refused a fresh connection.
 //! - Who does not belong to the group (cluster, key, certificate, id, settings, directory) is told what is wrong and heard no further.
 //!

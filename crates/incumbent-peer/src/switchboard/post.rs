@@ -12,7 +12,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::Counts;
-use crate::packet::{FREIGHT_SINCE, Lane, Mail, Packet, Passport};
+use crate::packet::{FREIGHT_SINCE, Lane, Mail, Packet, Passport, RELAYS_MAX, RELAYS_SINCE};
 
 /// Packets that may wait on a lane. More wait only if the other end does not read, and then the oldest mean the least.
 const WAITING_MAX: usize = 1024;
@@ -108,6 +108,8 @@ pub(super) struct Post {
     pub(super) hears_us: bool,
     /// Whom it hears.
     pub(super) hears: Vec<NodeId>,
+    /// To whom else it can pass mail on, and through how many others.
+    pub(super) beyond: Vec<(NodeId, u8)>,
     /// Its last pulse: the time it gave, and when it came.
     pub(super) pulse: Option<(u64, Instant)>,
     pub(super) round_trip: Option<Duration>,
@@ -143,6 +145,7 @@ impl Post {
             sent: now,
             hears_us: false,
             hears: Vec::new(),
+            beyond: Vec::new(),
             pulse: None,
             round_trip: None,
             hung_up: None,
@@ -162,6 +165,23 @@ impl Post {
     /// Each hears the other: mail can go this way.
     pub(super) fn is_good(&self) -> bool {
         self.up && self.hears_us
+    }
+
+    /// Through how many nodes mail gets to another if this one passes it on, itself included.
+    pub(super) fn relays_to(&self, to: NodeId) -> Option<u8> {
+        if !self.is_good() {
+            return None;
+        }
+        if self.hears.contains(&to) {
+            return Some(1);
+        }
+        let (_, through) = self.beyond.iter().find(|(node, _)| *node == to)?;
+        through.checked_add(1).filter(|it| *it <= RELAYS_MAX && self.passes_on())
+    }
+
+    /// Whether it passes on what others than its author bring.
+    pub(super) fn passes_on(&self) -> bool {
+        self.version >= RELAYS_SINCE
     }
 
     /// Whether the other end would know what to do with it.
