@@ -103,6 +103,11 @@ impl Clients {
         let bytes = self.clients.remove(&silent).map_or(0, |(_, client)| client.bytes());
         self.bytes -= bytes;
         note_silence(&mut self.guests, &guest, used, silent, bytes);
+        if used == self.uses {
+            // As it would be counted by whoever knows only those that are left.
+            let last = self.guests.iter().filter_map(|(_, it)| it.by_use.last());
+            self.uses = last.map(|(it, ())| it.0).max().unwrap_or(0);
+        }
         true
     }
 
@@ -331,6 +336,26 @@ mod tests {
             assert!(clients.iter().map(|(id, _)| id).eq([1, 2, 4, 5]));
             assert_eq!(clients.bytes, 4 * Limits::CLIENT_BYTES + 6 * each);
         }
+    }
+
+    /// It may be the one that was heard of last. Uses are counted on alike by whoever has only heard of those that are left.
+    #[test]
+    fn uses_are_counted_alike_after_a_snapshot_whoever_was_forgotten() {
+        let long = Outcome::of(&Err(Refusal::Malformed("x".repeat(200))), 5);
+        let limits = Limits { outcomes_bytes_max: 2 * Limits::CLIENT_BYTES + 100, ..Limits::STANDARD };
+        let mut clients = Clients::default();
+        clients.introduce(1, "modest", &limits);
+        clients.introduce(2, "greedy", &limits);
+        assert_eq!(clients.look_up(2, "greedy", 1, 0, 5), None);
+        clients.remember(2, 1, 5, long, &limits);
+        let mut restored = Clients::default();
+        clients.iter().for_each(|(id, client)| restored.restore(id, client.clone()));
+        for clients in [&mut clients, &mut restored] {
+            clients.introduce(3, "third", &limits);
+        }
+        let uses = |clients: &Clients| clients.iter().map(|(id, it)| (id, it.used)).collect::<alloc::vec::Vec<_>>();
+        assert_eq!(uses(&clients), [(1, 1), (3, 2)]);
+        assert_eq!(uses(&restored), uses(&clients));
     }
 
     #[test]
